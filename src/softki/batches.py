@@ -1,0 +1,95 @@
+"""The rows of a data set, and the batches that training and prediction take of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Some rows of the data, standardised."""
+
+    x: Tensor  # (n, d)
+    y: Tensor  # (n, t)
+    noise_scale: Tensor | None = None  # σ, (n,); None stands for 1
+
+
+@dataclass(frozen=True)
+class Data:
+    """All rows, on one device. Parts of it are gathered when they are asked for."""
+
+    x: Tensor  # (n, d)
+    y: Tensor  # (n, t)
+    noise_scale: Tensor | None = None  # σ, (n,)
+
+    def __len__(self) -> int:
+        """n."""
+        return len(self.x)
+
+    def take(self, index: Tensor | slice) -> Batch:
+        """The rows at the index."""
+        scale = None if self.noise_scale is None else self.noise_scale[index]
+        return Batch(self.x[index], self.y[index], scale)
+
+    def chunks(self, points: int, index: Tensor | None = None) -> Sequence[Batch]:
+        """All rows, or those at the index, in chunks whose (rows, m) work stays small.
+
+        Example:
+            >>> data = Data(torch.zeros(9000, 2), torch.zeros(9000, 1))
+            >>> [len(batch.x) for batch in data.chunks(points=512)]
+            [8192, 808]
+        """
+        return _Chunks(self, index, chunk_rows(points, self.x.device))
+
+
+class _Chunks(Sequence[Batch]):
+    def __init__(self, data: Data, index: Tensor | None, size: int) -> None:
+        self._data, self._index = data, index
+        count = len(data) if index is None else len(index)
+        self._parts = [slice(i, min(i + size, count)) for i in range(0, count, size)]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, i: int) -> Batch:  # type: ignore[override]
+        part = self._parts[i]
+        return self._data.take(part if self._index is None else self._index[part])
+
+
+class Minibatches:
+    """Random minibatches without replacement, a function of (seed, step) alone.
+
+    Every epoch is a fresh permutation of the index; the rest of an epoch that does not fill a
+    batch is left out.
+    """
+
+    def __init__(self, data: Data, index: Tensor, size: int, seed: int) -> None:
+        self._data, self._index, self._size, self._seed = data, index, size, seed
+        self._epoch, self._order = -1, index
+
+    def __iter__(self) -> Iterator[list[Batch]]:
+        """One list with one batch for each step, without end."""
+        step = 0
+        while True:
+            yield [self.batch(step)]
+            step += 1
+
+    def batch(self, step: int) -> Batch:
+        """The batch of that step, counted from 0."""
+        epoch, position = divmod(step, len(self._index) // self._size)
+        if epoch != self._epoch:
+            order = np.random.default_rng([self._seed, epoch]).permutation(len(self._index))
+            self._order = self._index[torch.from_numpy(order).to(self._index.device)]
+            self._epoch = epoch
+        return self._data.take(self._order[position * self._size : (position + 1) * self._size])
+
+
+def chunk_rows(points: int, device: torch.device) -> int:
+    """How many rows to hold at once: 32 MB of float64 weights on a CPU, 512 MB on a GPU."""
+    elements = 1 << (26 if device.type == "cuda" else 22)
+    return max(1024, elements // points)

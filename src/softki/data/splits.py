@@ -1,0 +1,20 @@
+"""Splits into training and test rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def split_indices(
+    count: int, seed: int = 0, training: float = 0.9
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of training and test rows: `RandomState(seed).permutation(n)`, cut at ⌊0.9 n⌋.
+
+    Example:
+        >>> train, test = split_indices(10)
+        >>> len(train), len(test)
+        (9, 1)
+    """
+    order = np.random.RandomState(seed).permutation(count)
+    cut = int(training * count)
+    return order[:cut], order[cut:]

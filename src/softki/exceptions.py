@@ -1,0 +1,25 @@
+"""The errors and warnings of softki: all derive from `SoftKIError` or `SoftKIWarning`."""
+
+
+class SoftKIError(Exception):
+    """Base of every error that softki raises on purpose."""
+
+
+class InvalidInputError(SoftKIError, ValueError):
+    """The data or a parameter cannot be used; the message names it and says what to do."""
+
+
+class NumericalError(SoftKIError, ArithmeticError):
+    """A factorisation failed or a result is not finite; the message says which and why."""
+
+
+class SoftKIWarning(UserWarning):
+    """Base of every warning that softki gives."""
+
+
+class TrainingWarning(SoftKIWarning):
+    """Training ended early or in an unusual way; the fit that is returned is the best so far."""
+
+
+class ConvergenceWarning(SoftKIWarning):
+    """An iterative solver stopped before it reached its tolerance."""

@@ -1,0 +1,123 @@
+"""Hutchinson's pseudoloss: the gradient of the likelihood by conjugate gradients and probes.
+
+With D = S K Sᵀ + β² diag(σ²), D u₀ = y and D uⱼ = wⱼ for l probes with E[w wᵀ] = I,
+
+    pseudoloss = ½ u₀ᵀD u₀ − (1/2l) Σⱼ uⱼᵀD wⱼ      (every u held constant)
+
+has the gradient ½ u₀ᵀ∂D u₀ − (1/2l) Σⱼ uⱼᵀ∂D wⱼ, whose expectation is that of log p. Its value
+means nothing and is not reported. It needs products with S and K only, no factorisation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from linear_operator import pivoted_cholesky
+from torch import Tensor
+
+from softki.conjugate_gradients import Map, conjugate_gradients
+from softki.objective import Adjoint
+from softki.rows import Rows
+from softki.statistics import Features
+
+
+@dataclass
+class Hutchinson:
+    """Hutchinson's pseudoloss with block conjugate gradients.
+
+    Args:
+        probes: l, the number of probes.
+        tolerance: relative residual at which conjugate gradients stop.
+        max_iterations: of conjugate gradients.
+        preconditioner_rank: of the pivoted Cholesky factor of K; 0 for no preconditioner.
+        generator: draws the probes; None for torch's own.
+
+    Attributes:
+        unconverged: how often conjugate gradients stopped short of the tolerance.
+    """
+
+    probes: int = 16
+    tolerance: float = 1e-3
+    max_iterations: int = 200
+    preconditioner_rank: int = 64
+    generator: torch.Generator | None = None
+    unconverged: int = field(default=0, init=False)
+
+    def __call__(self, rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
+        """The pseudoloss's gradient with fresh Gaussian probes."""
+        y = rows.targets
+        probes = torch.randn(
+            (len(y), self.probes), generator=self.generator, dtype=y.dtype, device=y.device
+        )
+        return self.with_probes(rows, K, noise_variance, probes)
+
+    def with_probes(self, rows: Rows, K: Tensor, noise_variance: Tensor, probes: Tensor) -> Adjoint:
+        """The pseudoloss's gradient with the given probes w, (n, l).
+
+        With gᵤ = Sᵀu, for −pseudoloss (u₀ summed over targets, probes weighted t/l):
+
+            ∂/∂K = −½ g₀g₀ᵀ + (1/4l) Σⱼ (gᵤg_wᵀ + g_wgᵤᵀ)
+            ∂/∂S = −u₀(K g₀)ᵀ + (1/2l) Σⱼ [ uⱼ(K g_w)ᵀ + wⱼ(K gᵤ)ᵀ ]
+            ∂/∂β² = −½ Σᵢ σᵢ² u₀ᵢ² + (1/2l) Σⱼ Σᵢ σᵢ² uⱼᵢwⱼᵢ
+        """
+        y, noise_square = rows.targets, rows.noise_square
+        t, size = y.shape[1], y.numel()
+        K_rows, noise = K.to(y.dtype), noise_variance.to(y.dtype) * noise_square  # (n, 1)
+
+        def matmul(v: Tensor) -> Tensor:
+            return rows.matmul(K_rows @ rows.transposed_matmul(v)) + noise * v
+
+        solved, converged = conjugate_gradients(
+            matmul,
+            torch.cat([y, probes], 1),
+            self.tolerance,
+            self.max_iterations,
+            self._preconditioner(rows, K, noise),
+        )
+        self.unconverged += not converged
+        u0, u = solved[:, :t], solved[:, t:]
+        share = t / (2 * probes.shape[1])
+        g0, gu, gw = (
+            part.double()
+            for part in rows.transposed_matmul(torch.cat([u0, u, probes], 1)).split(
+                [t, u.shape[1], u.shape[1]], dim=1
+            )
+        )
+        cross = gu @ gw.T
+        kernel = (share * (cross + cross.T) - g0 @ g0.T) / 2
+        beta = (
+            share * (noise_square * u * probes).double().sum()
+            - (noise_square * u0 * u0).double().sum() / 2
+        )
+        K_g0, K_gu, K_gw = ((K @ g).to(y.dtype) / size for g in (g0, gu, gw))
+
+        def weights(block: Features, part: slice) -> Tensor:
+            return share * (u[part] @ K_gw.T + probes[part] @ K_gu.T) - u0[part] @ K_g0.T
+
+        return Adjoint("hutchinson", None, kernel / size, beta / size, weights)
+
+    def _preconditioner(self, rows: Rows, K: Tensor, noise: Tensor) -> Map | None:
+        if not self.preconditioner_rank:
+            return None
+        return woodbury_preconditioner(rows, K, noise, self.preconditioner_rank)
+
+
+def woodbury_preconditioner(rows: Rows, K: Tensor, noise: Tensor, rank: int) -> Map:
+    """v ↦ (F Fᵀ + N)⁻¹ v with F = S·(pivoted Cholesky factor of K), N = diag(noise).
+
+        (F Fᵀ + N)⁻¹ = N⁻¹ − N⁻¹F (I + FᵀN⁻¹F)⁻¹ FᵀN⁻¹
+
+    The factor is taken of the m×m matrix K, so that it costs no pass over the rows.
+    """
+    factor = pivoted_cholesky(K, rank=min(rank, len(K))).to(noise.dtype)  # (m, k)
+    F = rows.matmul(factor)  # (n, k)
+    inner = F.T.double() @ (F / noise).double()
+    inner.diagonal().add_(1)
+    L = torch.linalg.cholesky(inner).to(noise.dtype)
+
+    def precondition(v: Tensor) -> Tensor:
+        v = v / noise
+        return v - (F @ torch.cholesky_solve(F.T @ v, L)) / noise
+
+    return precondition

@@ -1,0 +1,64 @@
+"""Softmax interpolation weights Σ(x; z, T), the features of SoftKI.
+
+    sⱼ(x) = exp(−‖x/T − zⱼ‖) / Σₖ exp(−‖x/T − zₖ‖)
+
+A row of weights is a distribution over the m points. The softmax does not change when a row
+of distances is shifted by ‖x/T‖, and
+
+    ‖x/T − zⱼ‖ − ‖x/T‖ = eᵢⱼ / (‖x/T − zⱼ‖ + ‖x/T‖),   eᵢⱼ = ‖zⱼ‖² − 2 x·zⱼ/T
+
+has no cancellation far from the points, so that weights keep their digits at any distance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from softki.distances import Pairs, pairs_between, pairs_gradient
+
+
+def interpolation_weights(x: Tensor, z: Tensor, temperature: Tensor | None = None) -> Tensor:
+    """Softmax interpolation weights of x with respect to the points z.
+
+    Args:
+        x: inputs, (n, d).
+        z: interpolation points, (m, d), in units of x/T.
+        temperature: T, of shape () or (d,); None stands for 1.
+
+    Returns:
+        Weights (n, m), non-negative, each row summing to one. Differentiable in all arguments.
+
+    Example:
+        >>> z = torch.tensor([[-1.0], [1.0]])
+        >>> interpolation_weights(torch.tensor([[0.0], [1.0]]), z)
+        tensor([[0.5000, 0.5000],
+                [0.1192, 0.8808]])
+    """
+    scaled = x if temperature is None else x / temperature
+    weights: Tensor = _SoftmaxInterpolation.apply(scaled, z)
+    return weights
+
+
+class _SoftmaxInterpolation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, z: Tensor) -> Tensor:
+        pairs = pairs_between(x, z)
+        logits = -pairs.excess / (pairs.distance + pairs.norm)
+        rows, columns = pairs.rows, pairs.columns
+        logits[rows, columns] = pairs.norm[rows, 0] - pairs.distance[rows, columns]
+        weights = torch.softmax(logits, dim=1)
+        ctx.save_for_backward(weights, *pairs)
+        return weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        weights, *saved = ctx.saved_tensors
+        weighted = weights * gradient
+        # The logits are −distance, hence the sign.
+        distance_gradient = weights * weighted.sum(1, keepdim=True) - weighted
+        return pairs_gradient(Pairs(*saved), distance_gradient)

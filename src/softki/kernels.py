@@ -1,0 +1,157 @@
+"""Covariance kernels between the interpolation points.
+
+    k(z, z') = σ² ρ(r),   r² = Σₖ (zₖ − z'ₖ)²/ℓₖ²
+
+with one lengthscale ℓₖ per dimension, capped: lengthscale and temperature push and pull on
+each other, and a cap keeps the pair from drifting away together. Any `gpytorch.kernels.Kernel`
+serves in the place of these.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor, nn
+
+from softki.checks import check_choice
+from softki.distances import pairwise_distance
+from softki.exceptions import InvalidInputError
+
+
+class StationaryKernel(nn.Module):
+    """σ² ρ(r) with one lengthscale per dimension; a subclass gives the correlation ρ.
+
+    Args:
+        dimension: d, the number of input columns.
+        lengthscale: where every ℓₖ starts, below `max_lengthscale`.
+        outputscale: where σ² starts.
+        max_lengthscale: the cap on ℓₖ, in the units of z.
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        lengthscale: float = 1.0,
+        outputscale: float = 1.0,
+        max_lengthscale: float = 5.0,
+    ) -> None:
+        super().__init__()
+        if not 0 < lengthscale < max_lengthscale:
+            raise InvalidInputError(
+                f"lengthscale must lie between 0 and max_lengthscale = {max_lengthscale}, "
+                f"got {lengthscale}"
+            )
+        self.max_lengthscale = max_lengthscale
+        self.raw_lengthscale = nn.Parameter(torch.zeros(dimension, dtype=torch.float64))
+        self.log_outputscale = nn.Parameter(torch.zeros((), dtype=torch.float64))
+        self.lengthscale = torch.tensor(lengthscale)
+        self.outputscale = torch.tensor(outputscale)
+
+    @property
+    def lengthscale(self) -> Tensor:
+        """ℓ = max_lengthscale · sigmoid(raw), (d,)."""
+        return self.max_lengthscale * torch.sigmoid(self.raw_lengthscale)
+
+    @lengthscale.setter
+    def lengthscale(self, value: Tensor) -> None:
+        with torch.no_grad():
+            self.raw_lengthscale.copy_(torch.logit(value.double() / self.max_lengthscale))
+
+    @property
+    def outputscale(self) -> Tensor:
+        """σ², the variance of u at every point."""
+        return self.log_outputscale.exp()
+
+    @outputscale.setter
+    def outputscale(self, value: Tensor) -> None:
+        with torch.no_grad():
+            self.log_outputscale.copy_(value.log())
+
+    def forward(self, z: Tensor) -> Tensor:
+        """The covariance matrix (m, m) of the points z (m, d)."""
+        scaled = z / self.lengthscale
+        return self.outputscale * self.correlation(pairwise_distance(scaled, scaled))
+
+    def correlation(self, r: Tensor) -> Tensor:
+        """ρ(r), with ρ(0) = 1."""
+        raise NotImplementedError
+
+
+class Matern12(StationaryKernel):
+    """ρ(r) = exp(−r): rough, continuous functions."""
+
+    def correlation(self, r: Tensor) -> Tensor:
+        """exp(−r)."""
+        return torch.exp(-r)
+
+
+class Matern32(StationaryKernel):
+    """ρ(r) = (1 + √3 r) exp(−√3 r): functions with one derivative. The default."""
+
+    def correlation(self, r: Tensor) -> Tensor:
+        """(1 + √3 r) exp(−√3 r)."""
+        r = math.sqrt(3) * r
+        return (1 + r) * torch.exp(-r)
+
+
+class Matern52(StationaryKernel):
+    """ρ(r) = (1 + √5 r + 5r²/3) exp(−√5 r): functions with two derivatives."""
+
+    def correlation(self, r: Tensor) -> Tensor:
+        """(1 + √5 r + 5r²/3) exp(−√5 r)."""
+        r = math.sqrt(5) * r
+        return (1 + r + r.square() / 3) * torch.exp(-r)
+
+
+class RBF(StationaryKernel):
+    """ρ(r) = exp(−r²/2): smooth functions."""
+
+    def correlation(self, r: Tensor) -> Tensor:
+        """exp(−r²/2)."""
+        return torch.exp(-r.square() / 2)
+
+
+class RationalQuadratic(StationaryKernel):
+    """ρ(r) = (1 + r²/2α)^(−α): a mixture of RBF kernels of many lengthscales; α is learned."""
+
+    def __init__(self, dimension: int, **settings: float) -> None:
+        super().__init__(dimension, **settings)
+        self.log_alpha = nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+    def correlation(self, r: Tensor) -> Tensor:
+        """(1 + r²/2α)^(−α)."""
+        alpha = self.log_alpha.exp()
+        return torch.exp(-alpha * torch.log1p(r.square() / (2 * alpha)))
+
+
+KERNELS: dict[str, Callable[..., StationaryKernel]] = {
+    "matern12": Matern12,
+    "matern32": Matern32,
+    "matern52": Matern52,
+    "rbf": RBF,
+    "rq": RationalQuadratic,
+}
+
+
+def make_kernel(kernel: str | StationaryKernel | Kernel, dimension: int) -> nn.Module:
+    """A kernel by name, or a copy of the given kernel module, with float64 parameters.
+
+    Example:
+        >>> make_kernel("matern52", dimension=3).lengthscale.detach()
+        tensor([1., 1., 1.], dtype=torch.float64)
+    """
+    if isinstance(kernel, StationaryKernel | Kernel):
+        return copy.deepcopy(kernel).double()
+    check_choice("kernel", kernel, KERNELS, ", or a gpytorch.kernels.Kernel")
+    return KERNELS[kernel](dimension)
+
+
+def kernel_matrix(kernel: nn.Module, z: Tensor) -> Tensor:
+    """The dense covariance (m, m) of the points z under one of ours or a gpytorch kernel."""
+    matrix = kernel(z)
+    dense: Tensor = matrix if isinstance(matrix, Tensor) else matrix.to_dense()
+    return dense

@@ -1,0 +1,170 @@
+"""The posterior over functions: predictions from z, T, μ and root alone.
+
+    mean s(x)ᵀμ,   cov(f(x), f(x')) = (root·s(x))ᵀ(root·s(x')),   draws s(x)ᵀ(μ + rootᵀε)
+
+Variances are squared norms and cannot be negative. A draw of u is a whole function, exact
+everywhere, at the cost of a mean. Nothing here grows with the number of training rows, and
+predictions are made in chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from softki.batches import chunk_rows
+from softki.exceptions import InvalidInputError
+from softki.interpolation import interpolation_weights
+from softki.model import SoftKI
+from softki.solvers import Solution
+
+
+@dataclass(frozen=True)
+class Function:
+    """f(x) = s(x)ᵀu for coefficients u (m, …): the posterior mean, or draws.
+
+    Results are in the precision and on the device of the coefficients.
+    """
+
+    points: Tensor  # z, (m, d)
+    temperature: Tensor | None  # T, () or (d,)
+    coefficients: Tensor  # (m, …)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """f at the rows of x (n, d): (n, …)."""
+        return self.map(x, lambda part: torch.tensordot(self.weights(part), self.coefficients, 1))
+
+    def gradient(self, x: Tensor) -> Tensor:
+        """∂f/∂x at the rows of x (n, d): (n, …, d)."""
+        return self.map(x, self._gradient)
+
+    def weights(self, x: Tensor) -> Tensor:
+        """s(x), (n, m)."""
+        return interpolation_weights(x, self.points, self.temperature)
+
+    def map(self, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply to the rows of x chunk by chunk, and concatenate."""
+        if x.ndim != 2 or x.shape[1] != self.points.shape[1]:
+            raise InvalidInputError(
+                f"x must have the shape (n, {self.points.shape[1]}), got {tuple(x.shape)}"
+            )
+        size = chunk_rows(len(self.points), self.points.device)
+        return torch.cat([apply(part.to(self.points)) for part in x.split(size)])
+
+    def _gradient(self, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            values = self.weights(x) @ self.coefficients.flatten(1)  # (n, c)
+            columns = [
+                torch.autograd.grad(column.sum(), x, retain_graph=True)[0]
+                for column in values.unbind(1)
+            ]
+        return torch.stack(columns, 1).unflatten(1, self.coefficients.shape[1:])
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The posterior of f, and of y = f + noise, for t targets that share the covariance.
+
+    Inputs and results are standardised like the training data. Variances and covariances are
+    those of f, the same for every target; those of y have `noise_variance` added.
+
+    Attributes:
+        points: z, (m, d), in units of x/T.
+        temperature: T, of shape () or (d,), or None.
+        mean_coefficients: μ, (m, t).
+        root: (r, m), with cov(u | y) = rootᵀ root.
+        noise_variance: variance of y given f.
+
+    Example:
+        >>> posterior = Posterior(
+        ...     points=torch.tensor([[0.0], [1.0]]),
+        ...     temperature=None,
+        ...     root=torch.eye(2),
+        ...     mean_coefficients=torch.tensor([[1.0], [3.0]]),
+        ...     noise_variance=torch.tensor(0.1),
+        ... )
+        >>> posterior.predict(torch.tensor([[0.5]]))
+        (tensor([[2.]]), tensor([0.5000]))
+    """
+
+    points: Tensor
+    temperature: Tensor | None
+    mean_coefficients: Tensor
+    root: Tensor
+    noise_variance: Tensor
+
+    @classmethod
+    def from_solution(cls, model: SoftKI, solution: Solution) -> Self:
+        """The posterior of a model whose u has been solved for."""
+        temperature = model.temperature
+        return cls(
+            points=model.points.detach().clone(),
+            temperature=None if temperature is None else temperature.detach(),
+            mean_coefficients=solution.mean,
+            root=solution.root,
+            noise_variance=model.noise_variance.detach(),
+        )
+
+    def to(self, *targets: torch.dtype | torch.device | str) -> Self:
+        """This posterior in another precision or on another device, as `Tensor.to`."""
+        moved = {
+            name: value.to(*targets) for name, value in vars(self).items() if value is not None
+        }
+        return replace(self, **moved)
+
+    def calibrated(self, scale: float, noise_variance: float) -> Self:
+        """This posterior with variance a·variance and noise b, in everything it gives."""
+        return replace(
+            self,
+            root=scale**0.5 * self.root,
+            noise_variance=torch.full_like(self.noise_variance, noise_variance),
+        )
+
+    @property
+    def mean(self) -> Function:
+        """The posterior mean: call it for (n, t), or take its gradient (n, t, d)."""
+        return self._function(self.mean_coefficients)
+
+    def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean (n, t) and variance of f (n,) at the rows of x (n, d)."""
+
+        def moments(part: Tensor) -> Tensor:
+            weights = self.mean.weights(part)
+            variance = (weights @ self.root.T).square().sum(1, keepdim=True)
+            return torch.cat([weights @ self.mean_coefficients, variance], 1)
+
+        result = self.mean.map(x, moments)
+        return result[:, :-1], result[:, -1]
+
+    def variance(self, x: Tensor) -> Tensor:
+        """var f(x) = ‖root·s(x)‖², (n,)."""
+        return self.predict(x)[1]
+
+    def covariance(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        """cov(f(x), f(x')) between the rows of x (n, d) and of other (n', d): (n, n')."""
+        root_features = self._function(self.root.T)
+        left = root_features(x)  # (n, r)
+        return left @ (left if other is None else root_features(other)).T
+
+    def sample_functions(self, count: int, generator: torch.Generator | None = None) -> Function:
+        """Exact draws of whole functions: one `Function` with values (n, count, t).
+
+        u = μ + rootᵀε with ε ~ N(0, I), independent between draws and targets.
+        """
+        m, t = self.mean_coefficients.shape
+        epsilon = torch.randn(
+            (len(self.root), count * t),
+            generator=generator,
+            dtype=self.root.dtype,
+            device=self.root.device,
+        )
+        deviation = (self.root.T @ epsilon).reshape(m, count, t)
+        return self._function(self.mean_coefficients[:, None] + deviation)
+
+    def _function(self, coefficients: Tensor) -> Function:
+        return Function(self.points, self.temperature, coefficients)

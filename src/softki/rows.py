@@ -1,0 +1,73 @@
+"""Batches of rows seen through the interpolation weights of a model, a block at a time.
+
+A minibatch is one batch; all the data is a sequence of them. One batch keeps its weights;
+several recompute them on every pass, so that memory is O(batch·m) whatever n is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from softki.batches import Batch
+from softki.model import SoftKI
+from softki.statistics import Features
+
+
+class Rows:
+    """The weights S and targets Y of batches of rows, under a model."""
+
+    def __init__(self, model: SoftKI, batches: Sequence[Batch]) -> None:
+        self._model = model
+        self._batches = batches
+        self._kept = self._interpolate(batches[0]) if len(batches) == 1 else None
+
+    def __iter__(self) -> Iterator[Features]:
+        """The blocks, without a graph."""
+        for batch in self._batches:
+            with torch.no_grad():
+                block = self._kept or self._interpolate(batch)
+            yield block._replace(weights=block.weights.detach())
+
+    def differentiable(self) -> Iterator[Features]:
+        """The blocks, each with the graph from the parameters to its weights."""
+        for batch in self._batches:
+            yield self._kept or self._interpolate(batch)
+
+    @property
+    def targets(self) -> Tensor:
+        """Y, (n, t)."""
+        return torch.cat([batch.y for batch in self._batches])
+
+    @property
+    def noise_square(self) -> Tensor:
+        """σ², (n, 1)."""
+        return torch.cat([_noise_square(batch) for batch in self._batches])
+
+    def matmul(self, vectors: Tensor) -> Tensor:
+        """S times (m, c): (n, c)."""
+        return torch.cat([block.weights @ vectors for block in self])
+
+    def transposed_matmul(self, vectors: Tensor) -> Tensor:
+        """Sᵀ times (n, c): (m, c)."""
+        return torch.stack([S.T @ vectors[part] for part, (S, *_) in sliced(self)]).sum(0)
+
+    def _interpolate(self, batch: Batch) -> Features:
+        return Features(self._model.weights(batch.x), batch.y, batch.noise_scale)
+
+
+def sliced(blocks: Iterator[Features] | Rows) -> Iterator[tuple[slice, Features]]:
+    """Each block with the place of its rows among all rows."""
+    start = 0
+    for block in blocks:
+        end = start + len(block.weights)
+        yield slice(start, end), block
+        start = end
+
+
+def _noise_square(batch: Batch) -> Tensor:
+    if batch.noise_scale is None:
+        return torch.ones_like(batch.y[:, :1])
+    return batch.noise_scale.square()[:, None]

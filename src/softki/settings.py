@@ -1,0 +1,85 @@
+"""The choices of a fit, with defaults that suit most data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from gpytorch.kernels import Kernel
+
+from softki.checks import check_choice, check_range
+from softki.exceptions import InvalidInputError
+from softki.kernels import KERNELS, StationaryKernel
+from softki.solvers import Solver
+
+ObjectiveName = Literal["stabilised", "exact", "hutchinson"]
+TemperatureKind = Literal["per_dimension", "one", "none"]
+Schedule = Literal["cosine", "constant"]
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How to fit.
+
+    Attributes:
+        points: m, the number of interpolation points; fewer where the rows are fewer.
+        kernel: a name from `softki.kernels.KERNELS`, one of its kernels, or any
+            `gpytorch.kernels.Kernel`.
+        temperature: one temperature per dimension, one for all, or none.
+        objective: `stabilised` (exact, Hutchinson's pseudoloss where that fails), `exact`, or
+            `hutchinson`.
+        batch_size: rows a step; None for all rows in every step.
+        steps: how many.
+        learning_rate: of Adam, at its peak.
+        schedule: `cosine` (warm-up, then cosine decay to zero) or `constant`.
+        held_out: share of the rows that training does not see, on which it is stopped and
+            its variance calibrated; 0 for neither.
+        patience: evaluations without improvement after which the fit ends; None for never.
+        solver: of the final posterior, see `softki.solvers`.
+        dtype: precision of the work on rows, torch.float32 or torch.float64; parameters and
+            m×m algebra are always in float64.
+        seed: of everything random.
+
+    Example:
+        >>> FitSettings(kernel="mattern32")
+        Traceback (most recent call last):
+            ...
+        softki.exceptions.InvalidInputError: unknown kernel 'mattern32', did you mean ...
+    """
+
+    points: int = 512
+    kernel: str | StationaryKernel | Kernel = "matern32"
+    temperature: TemperatureKind = "per_dimension"
+    objective: ObjectiveName = "stabilised"
+    batch_size: int | None = 1024
+    steps: int = 600
+    learning_rate: float = 0.05
+    schedule: Schedule = "cosine"
+    held_out: float = 0.1
+    patience: int | None = 8
+    solver: Solver = "qr"
+    dtype: torch.dtype = torch.float32
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every setting."""
+        if not isinstance(self.kernel, StationaryKernel | Kernel):
+            check_choice("kernel", self.kernel, KERNELS, ", or a gpytorch.kernels.Kernel")
+        check_choice("temperature", self.temperature, get_args(TemperatureKind))
+        check_choice("objective", self.objective, get_args(ObjectiveName))
+        check_choice("schedule", self.schedule, get_args(Schedule))
+        check_choice("solver", self.solver, get_args(Solver))
+        check_range("points", self.points, 1)
+        check_range("steps", self.steps, 0)
+        check_range("held_out", self.held_out, 0, 1)
+        if self.batch_size is not None:
+            check_range("batch_size", self.batch_size, 1)
+        if self.patience is not None:
+            check_range("patience", self.patience, 1)
+        if not self.learning_rate > 0:
+            raise InvalidInputError(f"learning_rate must be positive, got {self.learning_rate}")
+        if self.dtype not in (torch.float32, torch.float64):
+            raise InvalidInputError(
+                f"dtype must be torch.float32 or torch.float64, got {self.dtype}"
+            )

@@ -1,0 +1,154 @@
+"""From statistics to the posterior of u: five ways to solve the same system.
+
+With L Lᵀ = K and B = I + LᵀGL/β² = LB LBᵀ, the posterior of the values u at the points is
+
+    P = cov(u | y) = L B⁻¹ Lᵀ = rootᵀ root,   root = LB⁻¹ Lᵀ,   μ = E(u | y) = P V/β²
+
+    log p(y) = −½ [ (yy − vᵀμ)/β² + log det B + n log β² + Σ log σᵢ² + n log 2π ]
+
+(summed over targets). `qr` and `whitened` compute just this. `cholesky`, `solve` and `cg` work
+on the system that the paper compares solvers on, Ĉα = KV/β² with Ĉ = K + KGK/β² and μ = Kα,
+whose condition is that of K times that of B.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from softki.checks import check_choice
+from softki.conjugate_gradients import conjugate_gradients
+from softki.exceptions import ConvergenceWarning, InvalidInputError, NumericalError
+from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
+
+Solver = Literal["qr", "whitened", "cholesky", "solve", "cg"]
+
+
+class Solution(NamedTuple):
+    """The posterior of u."""
+
+    mean: Tensor  # μ, (m, t)
+    root: Tensor  # (r, m), with cov(u | y) = rootᵀ root
+    log_likelihood: Tensor | None = None  # log p(y), where the solver gives it
+
+
+def solve(
+    K: Tensor,
+    statistics: Statistics,
+    noise_variance: Tensor,
+    solver: Solver = "qr",
+    tolerance: float = 1e-4,
+) -> Solution:
+    """The posterior of u given the statistics of the data.
+
+    Args:
+        K: covariance of u, (m, m).
+        statistics: of the data; `qr` needs the square-root form, the others take either.
+        noise_variance: β².
+        solver: `qr` (square-root form, the most accurate), `whitened` (Cholesky of B from the
+            Gram form, the fastest), or the paper's `cholesky`, `solve` (LU) and `cg` on Ĉ.
+        tolerance: of `cg`.
+    """
+    check_choice("solver", solver, get_args(Solver))
+    if solver == "qr":
+        if not isinstance(statistics, SquareRootStatistics):
+            raise InvalidInputError("the solver 'qr' needs SquareRootStatistics")
+        return solve_qr(K, statistics, noise_variance)
+    if solver == "whitened":
+        return solve_whitened(K, statistics, noise_variance)
+    return _solve_paper_system(K, statistics, noise_variance, solver, tolerance)
+
+
+def statistics_for(solver: Solver) -> type[GramStatistics] | type[SquareRootStatistics]:
+    """The form of the statistics that a solver works on."""
+    return SquareRootStatistics if solver == "qr" else GramStatistics
+
+
+def solve_qr(K: Tensor, statistics: SquareRootStatistics, noise_variance: Tensor) -> Solution:
+    """Stable solve from the square-root form, without forming G.
+
+    QR of the stacked matrix, with the right-hand side carried along:
+
+        [Rs L/β  C/β]        [R̃  W]
+        [  I      0 ]  =  Q̃  [0  E],     R̃ᵀR̃ = B,  μ = L R̃⁻¹ W,  (yy − vᵀμ)/β² = ‖E‖² by column
+    """
+    L, m = factorise(K, "the kernel matrix K"), len(K)
+    beta = noise_variance.sqrt()
+    top = torch.cat([statistics.weights_factor @ L, statistics.targets_factor], 1) / beta
+    bottom = torch.eye(m, top.shape[1], dtype=top.dtype, device=top.device)
+    R = torch.linalg.qr(torch.cat([top, bottom]), mode="r").R
+    upper, W, E = R[:m, :m], R[:m, m:], R[m:, m:]
+    root = torch.linalg.solve_triangular(upper.T, L.T, upper=False)
+    log_det = 2 * upper.diagonal().abs().log().sum()
+    return Solution(
+        root.T @ W, root, _log_likelihood(statistics, noise_variance, E.square().sum(), log_det)
+    )
+
+
+def solve_whitened(K: Tensor, statistics: Statistics, noise_variance: Tensor) -> Solution:
+    """Cholesky of B = I + LᵀGL/β², from the Gram form."""
+    L = factorise(K, "the kernel matrix K")
+    B = L.T @ statistics.gram @ L / noise_variance
+    B.diagonal().add_(1)
+    LB = factorise(B, "B = I + LᵀGL/β²")
+    root = torch.linalg.solve_triangular(LB, L.T, upper=False)
+    half = root @ statistics.cross / noise_variance  # (m, t)
+    quadratic = statistics.target_square.sum() / noise_variance - half.square().sum()
+    log_det = 2 * LB.diagonal().log().sum()
+    return Solution(
+        root.T @ half, root, _log_likelihood(statistics, noise_variance, quadratic, log_det)
+    )
+
+
+def factorise(matrix: Tensor, name: str) -> Tensor:
+    """Lower Cholesky factor, or a `NumericalError` that names the matrix."""
+    L, info = torch.linalg.cholesky_ex(matrix)
+    if int(info) != 0 or not bool(torch.isfinite(L).all()):
+        raise NumericalError(f"{name} is not positive definite in {matrix.dtype}")
+    return L
+
+
+def _log_likelihood(
+    statistics: Statistics, noise_variance: Tensor, quadratic: Tensor, log_det: Tensor
+) -> Tensor:
+    per_target = (
+        log_det
+        + statistics.count * (noise_variance.log() + math.log(2 * math.pi))
+        + statistics.log_noise
+    )
+    return -(quadratic + statistics.targets * per_target) / 2
+
+
+def _solve_paper_system(
+    K: Tensor, statistics: Statistics, noise_variance: Tensor, solver: Solver, tolerance: float
+) -> Solution:
+    """Ĉα = KV/β² for the mean, and P = K Ĉ⁻¹ K for the covariance."""
+    KGK = K @ statistics.gram @ K
+    C = K + (KGK + KGK.T) / (2 * noise_variance)
+    right = torch.cat([K @ statistics.cross / noise_variance, K], 1)  # (m, t + m)
+    if solver == "cholesky":
+        solved = torch.cholesky_solve(right, factorise(C, "Ĉ = K + KGK/β²"))
+    elif solver == "solve":
+        solved = torch.linalg.solve(C, right)
+    else:
+        solved, converged = conjugate_gradients(C.matmul, right, tolerance, len(C))
+        if not converged:
+            warnings.warn(
+                f"conjugate gradients did not reach the tolerance {tolerance} in {len(C)} steps",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+    if not bool(torch.isfinite(solved).all()):
+        raise NumericalError(f"the solver {solver!r} gave a result that is not finite")
+    t = statistics.targets
+    return Solution(K @ solved[:, :t], _root_of(K @ solved[:, t:]))
+
+
+def _root_of(P: Tensor) -> Tensor:
+    """root with rootᵀ root = the positive part of the symmetrised P."""
+    values, vectors = torch.linalg.eigh((P + P.T) / 2)
+    return values.clamp_min(0).sqrt()[:, None] * vectors.T

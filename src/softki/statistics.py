@@ -1,0 +1,194 @@
+"""The data as SoftKI sees it: statistics that add.
+
+With S the weights of n rows (each row of S and Y divided by its relative noise σᵢ, where one
+is known), everything a posterior, a likelihood or a gradient needs is
+
+    Gram form          G = SᵀS (m, m),  V = SᵀY (m, t),  yy = diag(YᵀY) (t,)
+    square-root form   R, the triangular factor of the QR of [S Y]
+
+with n and Σ log σᵢ². Both are monoids: the statistics of two sets of rows combine into those
+of their union. Neither depends on the kernel or on β².
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from softki.exceptions import InvalidInputError
+
+
+class Features(NamedTuple):
+    """A block of rows after interpolation."""
+
+    weights: Tensor  # S, (n, m)
+    targets: Tensor  # Y, (n, t)
+    noise_scale: Tensor | None = None  # σ, (n,); None stands for 1
+
+
+@dataclass(frozen=True)
+class Statistics(ABC):
+    """What n rows with t targets tell about the m values u; combine two with `+`."""
+
+    count: int  # n
+    log_noise: float  # Σ log σᵢ²
+
+    @property
+    @abstractmethod
+    def gram(self) -> Tensor:
+        """G = SᵀS, (m, m)."""
+
+    @property
+    @abstractmethod
+    def cross(self) -> Tensor:
+        """V = SᵀY, (m, t)."""
+
+    @property
+    @abstractmethod
+    def target_square(self) -> Tensor:
+        """yy: the squared norm of every target, (t,)."""
+
+    @classmethod
+    @abstractmethod
+    def from_block(cls, block: Features) -> Self:
+        """Statistics of one block of rows, in float64."""
+
+    @abstractmethod
+    def __add__(self, other: Self) -> Self:
+        """Statistics of both sets of rows."""
+
+    @classmethod
+    def from_blocks(cls, blocks: Iterable[Features]) -> Self:
+        """Statistics of many blocks, one in memory at a time.
+
+        Example:
+            >>> S, Y = torch.eye(3).double(), torch.ones(3, 1).double()
+            >>> parts = [Features(S[:2], Y[:2]), Features(S[2:], Y[2:])]
+            >>> GramStatistics.from_blocks(parts).cross.T
+            tensor([[1., 1., 1.]], dtype=torch.float64)
+        """
+        parts = map(cls.from_block, blocks)
+        first = next(parts, None)
+        if first is None:
+            raise InvalidInputError("no rows were given: statistics need at least one block")
+        return reduce(lambda total, part: total + part, parts, first)
+
+    @property
+    def targets(self) -> int:
+        """t, the number of targets."""
+        return self.cross.shape[1]
+
+
+@dataclass(frozen=True)
+class GramStatistics(Statistics):
+    """The Gram form: cheapest, and squares the condition number of S."""
+
+    gram_matrix: Tensor
+    cross_matrix: Tensor
+    square: Tensor
+
+    @property
+    def gram(self) -> Tensor:
+        """G = SᵀS, (m, m)."""
+        return self.gram_matrix
+
+    @property
+    def cross(self) -> Tensor:
+        """V = SᵀY, (m, t)."""
+        return self.cross_matrix
+
+    @property
+    def target_square(self) -> Tensor:
+        """yy, (t,)."""
+        return self.square
+
+    @classmethod
+    def from_block(cls, block: Features) -> Self:
+        """G, V and yy of one block, accumulated in float64."""
+        S, Y, log_noise = _whitened(block)
+        return cls(len(S), log_noise, S.T @ S, S.T @ Y, Y.square().sum(0))
+
+    def __add__(self, other: Self) -> Self:
+        """G + G', V + V', yy + yy'."""
+        return type(self)(
+            self.count + other.count,
+            self.log_noise + other.log_noise,
+            self.gram_matrix + other.gram_matrix,
+            self.cross_matrix + other.cross_matrix,
+            self.square + other.square,
+        )
+
+
+@dataclass(frozen=True)
+class SquareRootStatistics(Statistics):
+    """The square-root form: G = RsᵀRs is never formed, so that no digits are lost.
+
+    `factor` is R = [Rs C], (min(n, m + t), m + t), with S = Q Rs and QᵀY = C.
+    """
+
+    factor: Tensor
+    points: int  # m
+
+    @property
+    def weights_factor(self) -> Tensor:
+        """Rs, (min(n, m + t), m)."""
+        return self.factor[:, : self.points]
+
+    @property
+    def targets_factor(self) -> Tensor:
+        """C, (min(n, m + t), t)."""
+        return self.factor[:, self.points :]
+
+    @property
+    def gram(self) -> Tensor:
+        """G = RsᵀRs, (m, m)."""
+        return self.weights_factor.T @ self.weights_factor
+
+    @property
+    def cross(self) -> Tensor:
+        """V = RsᵀC, (m, t)."""
+        return self.weights_factor.T @ self.targets_factor
+
+    @property
+    def target_square(self) -> Tensor:
+        """yy, the squared column norms of C, (t,)."""
+        return self.targets_factor.square().sum(0)
+
+    @property
+    def targets(self) -> int:
+        """t, the number of targets."""
+        return self.factor.shape[1] - self.points
+
+    @classmethod
+    def from_block(cls, block: Features) -> Self:
+        """R of one block, by a QR in float64."""
+        S, Y, log_noise = _whitened(block)
+        return cls(len(S), log_noise, _triangular_factor(torch.cat([S, Y], 1)), S.shape[1])
+
+    def __add__(self, other: Self) -> Self:
+        """R of the two factors stacked."""
+        return type(self)(
+            self.count + other.count,
+            self.log_noise + other.log_noise,
+            _triangular_factor(torch.cat([self.factor, other.factor])),
+            self.points,
+        )
+
+
+def _whitened(block: Features) -> tuple[Tensor, Tensor, float]:
+    """S/σ and Y/σ in float64, and Σ log σ²."""
+    S, Y, scale = block.weights.double(), block.targets.double(), block.noise_scale
+    if scale is None:
+        return S, Y, 0.0
+    scale = scale.double()
+    return S / scale[:, None], Y / scale[:, None], 2 * float(scale.log().sum())
+
+
+def _triangular_factor(matrix: Tensor) -> Tensor:
+    return torch.linalg.qr(matrix, mode="r").R

@@ -1,0 +1,241 @@
+"""The training loop: Adam on minibatches or all rows, stopped on rows it does not see.
+
+Held-out rows are compared by the NLL they have after a refit of the predictive variance on
+them (`softki.calibration`): with the model's own variance, which shrinks while the error still
+falls, training would stop too early.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import torch
+from torch import Tensor
+
+from softki.batches import Batch, Data, Minibatches
+from softki.calibration import Calibration, calibrate
+from softki.exceptions import NumericalError, TrainingWarning
+from softki.hutchinson import Hutchinson
+from softki.metrics import gaussian_nll, rmse
+from softki.model import SoftKI
+from softki.objective import Adjoint, Objective, Stabilised, backward, exact
+from softki.posterior import Posterior
+from softki.report import Callback, Event, FitReport, HeldOut
+from softki.rows import Rows
+from softki.settings import FitSettings
+from softki.solvers import solve_whitened
+from softki.statistics import GramStatistics
+
+# Share of the steps in which the learning rate rises to its peak.
+_WARM_UP = 0.05
+# How often a fit is evaluated on its held-out rows.
+_EVALUATIONS = 24
+# The posterior of an evaluation looks at this many training rows, at most.
+_EVALUATION_ROWS = 65_536
+# Skipped steps in a row after which a fit gives up.
+_MAX_SKIPPED = 5
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which rows train and which are held out, as indices into the data."""
+
+    training: Tensor
+    held_out: Tensor
+
+
+def split_rows(count: int, share: float, generator: torch.Generator) -> Split:
+    """Hold out a random share of the rows: at most 10,000, and none if that is fewer than 5."""
+    order = torch.randperm(count, generator=generator)
+    size = min(round(share * count), 10_000)
+    if size < 5:
+        size = 0
+    return Split(order[size:], order[:size])
+
+
+class Trainer:
+    """Trains a model in place; afterwards it has the best parameters that were seen.
+
+    Args:
+        model: to train.
+        data: all rows.
+        split: of the rows; without held-out rows, all steps are done and the last is best.
+        settings: of the fit.
+        report: filled in as training goes.
+        callbacks: called with an `Event` after every step.
+    """
+
+    def __init__(
+        self,
+        model: SoftKI,
+        data: Data,
+        split: Split,
+        settings: FitSettings,
+        report: FitReport,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.model, self.data, self.settings = model, data, settings
+        self.report, self.callbacks = report, callbacks
+        self.training = split.training.to(data.x.device)
+        self.held_out = data.take(split.held_out.to(data.x.device)) if len(split.held_out) else None
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
+        self.hutchinson = Hutchinson(
+            generator=torch.Generator(data.x.device).manual_seed(settings.seed)
+        )
+        self.objective = self._objective()
+        self.best: HeldOut | None = None
+        self._best_state = copy.deepcopy(model.state_dict())
+
+    def run(self) -> Calibration | None:
+        """Train, restore the best parameters, and give the calibration that was best."""
+        start = time.perf_counter()
+        try:
+            self._loop()
+        except KeyboardInterrupt:
+            self._stop("interrupted", warn=True)
+        if self.held_out is not None:
+            if self.best is None:
+                self._evaluate(self.report.steps)
+            self.model.load_state_dict(self._best_state)
+        self.report.unconverged = self.hutchinson.unconverged
+        self.report.best_step = self.best.step if self.best else self.report.steps
+        evaluation = self.report.seconds.get("evaluation", 0.0)
+        self.report.seconds["training"] = time.perf_counter() - start - evaluation
+        return self.best.calibration if self.best else None
+
+    def _loop(self) -> None:
+        every = max(1, self.settings.steps // _EVALUATIONS)
+        in_a_row = 0
+        for step, batches in zip(range(1, self.settings.steps + 1), self._batches(), strict=False):
+            fallbacks = self.report.fallbacks.total()
+            adjoint, skipped = self._step(batches)
+            in_a_row = in_a_row + 1 if skipped else 0
+            self.report.steps = step
+            due = step % every == 0 or step == self.settings.steps
+            held_out = self._evaluate(step) if due else None
+            event = Event(
+                step=step,
+                steps=self.settings.steps,
+                objective=adjoint.objective if adjoint else self.settings.objective,
+                log_likelihood=adjoint.log_likelihood if adjoint else None,
+                fallback=self.report.fallbacks.total() > fallbacks,
+                skipped=skipped,
+                held_out=held_out,
+            )
+            for callback in self.callbacks:
+                callback(event)
+            if in_a_row == _MAX_SKIPPED:
+                return self._stop(f"{in_a_row} steps in a row were skipped: {skipped}", warn=True)
+            if self._out_of_patience(step, every):
+                return self._stop("the held-out NLL no longer improved")
+
+    def _step(self, batches: Sequence[Batch]) -> tuple[Adjoint | None, str | None]:
+        """One step of Adam; a gradient that is not finite never reaches the parameters."""
+        self.optimizer.zero_grad()
+        try:
+            adjoint = backward(self.model, batches, self.objective)
+        except NumericalError as error:
+            return None, self._skip(str(error))
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+                return adjoint, self._skip(f"the gradient of {name} is not finite")
+        self.optimizer.step()
+        self.scheduler.step()
+        return adjoint, None
+
+    def _evaluate(self, step: int) -> HeldOut | None:
+        """Figures on the held-out rows, and the parameters kept if they are the best."""
+        if self.held_out is None:
+            return None
+        start = time.perf_counter()
+        with torch.no_grad():
+            try:
+                posterior = self._posterior()
+            except NumericalError as error:
+                self._skip(f"evaluation: {error}")
+                return None
+            mean, variance = posterior.predict(self.held_out.x)
+        figures = held_out_figures(step, self.held_out, mean, variance, posterior.noise_variance)
+        self.report.history.append(figures)
+        if math.isfinite(figures.calibration.nll) and (
+            self.best is None or figures.calibration.nll < self.best.calibration.nll
+        ):
+            self.best = figures
+            self._best_state = copy.deepcopy(self.model.state_dict())
+        seconds = self.report.seconds
+        seconds["evaluation"] = seconds.get("evaluation", 0.0) + time.perf_counter() - start
+        return figures
+
+    def _posterior(self) -> Posterior:
+        index = self.training[:_EVALUATION_ROWS]
+        chunks = self.data.chunks(len(self.model.points), index)
+        statistics = GramStatistics.from_blocks(Rows(self.model, chunks))
+        solution = solve_whitened(self.model.kernel_matrix(), statistics, self.model.noise_variance)
+        return Posterior.from_solution(self.model, solution).to(self.data.x.dtype)
+
+    def _batches(self) -> Iterable[Sequence[Batch]]:
+        size = self.settings.batch_size
+        if size is None or size >= len(self.training):
+            return repeat(self.data.chunks(len(self.model.points), self.training))
+        return Minibatches(self.data, self.training, size, self.settings.seed)
+
+    def _objective(self) -> Objective:
+        if self.settings.objective == "exact":
+            return exact
+        if self.settings.objective == "hutchinson":
+            return self.hutchinson
+        stabilised = Stabilised(self.hutchinson)
+        self.report.fallbacks = stabilised.fallbacks
+        return stabilised
+
+    def _rate(self, step: int) -> float:
+        if self.settings.schedule == "constant":
+            return 1.0
+        warm_up = max(1, round(_WARM_UP * self.settings.steps))
+        if step < warm_up:
+            return (step + 1) / warm_up
+        share = (step - warm_up) / max(1, self.settings.steps - warm_up)
+        return (1 + math.cos(math.pi * share)) / 2
+
+    def _out_of_patience(self, step: int, every: int) -> bool:
+        patience = self.settings.patience
+        return (
+            patience is not None
+            and self.best is not None
+            and step - self.best.step >= patience * every
+        )
+
+    def _skip(self, reason: str) -> str:
+        self.report.skipped[reason] += 1
+        return reason
+
+    def _stop(self, reason: str, warn: bool = False) -> None:
+        self.report.stopped = reason
+        if warn:
+            warnings.warn(
+                f"training ended after {self.report.steps} of {self.settings.steps} steps: "
+                f"{reason}; the best parameters so far are kept",
+                TrainingWarning,
+                stacklevel=4,
+            )
+
+
+def held_out_figures(
+    step: int, rows: Batch, mean: Tensor, variance: Tensor, noise_variance: Tensor
+) -> HeldOut:
+    """RMSE, NLL, and NLL after the refit of the variance, on held-out rows."""
+    residual, scale = rows.y - mean, rows.noise_scale
+    row_noise = noise_variance if scale is None else noise_variance * scale.square()
+    return HeldOut(
+        step=step,
+        rmse=rmse(residual),
+        nll=float(gaussian_nll(residual, (variance + row_noise)[:, None])),
+        calibration=calibrate(residual, variance, float(noise_variance), scale),
+    )
