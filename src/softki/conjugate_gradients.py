@@ -6,9 +6,12 @@ import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from linear_operator.utils.linear_cg import linear_cg
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
+
+from softki.exceptions import NumericalError
 
 Map = Callable[[Tensor], Tensor]
 
@@ -37,11 +40,12 @@ def conjugate_gradients(
         preconditioner: v ↦ M⁻¹ v with M near A.
 
     Example:
-        >>> import torch
         >>> A = torch.diag(torch.tensor([1.0, 2.0]))
         >>> conjugate_gradients(A.matmul, torch.ones(2, 1), 1e-6, 20).solution.T
         tensor([[1.0000, 0.5000]])
     """
+    if not bool(right.isfinite().all()):
+        raise NumericalError("conjugate gradients got a right-hand side that is not finite")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NumericalWarning)
         solution: Tensor = linear_cg(
@@ -49,7 +53,13 @@ def conjugate_gradients(
             right,
             tolerance=tolerance,
             max_iter=max_iterations,
+            max_tridiag_iter=0,
             preconditioner=preconditioner,
+            # Its own limits are absolute and would stop it at a residual of 1e-5.
+            eps=torch.finfo(right.dtype).tiny,
+            stop_updating_after=tolerance / 100,
         )
+    if not bool(solution.isfinite().all()):
+        raise NumericalError("conjugate gradients gave a solution that is not finite")
     missed = any(issubclass(warning.category, NumericalWarning) for warning in caught)
     return CGResult(solution, not missed)

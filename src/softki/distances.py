@@ -24,22 +24,21 @@ _PAIR_BLOCK = 1 << 22
 class Pairs(NamedTuple):
     """Distances between the rows of x and z, and what their gradient needs."""
 
-    x: Tensor  # (n, d), shifted by the mean of z
-    z: Tensor  # (m, d), shifted by the mean of z
+    x: Tensor  # (n, d)
+    z: Tensor  # (m, d)
     distance: Tensor  # (n, m)
     excess: Tensor  # (n, m), ‖zⱼ‖² − 2 xᵢ·zⱼ
-    norm: Tensor  # (n, 1), ‖xᵢ‖
+    norm: Tensor  # (n, 1), ‖xᵢ‖; excess and norm are of the shifted x and z
     rows: Tensor  # (p,), the near pairs
     columns: Tensor  # (p,)
 
 
 def pairs_between(x: Tensor, z: Tensor) -> Pairs:
     """Distances between the rows of x (n, d) and of z (m, d), without an n×m×d tensor."""
-    centre = z.mean(0)
-    x, z = x - centre, z - centre
-    x_squared = x.square().sum(1, keepdim=True)  # (n, 1)
-    z_squared = z.square().sum(1)  # (m,)
-    excess = torch.addmm(z_squared, x, z.T, alpha=-2)  # (n, m)
+    x_shifted, z_shifted = _shifted(x, z)
+    x_squared = x_shifted.square().sum(1, keepdim=True)  # (n, 1)
+    z_squared = z_shifted.square().sum(1)  # (m,)
+    excess = torch.addmm(z_squared, x_shifted, z_shifted.T, alpha=-2)  # (n, m)
     squared = excess + x_squared
     near = squared <= _near_tolerance(x.dtype) * (x_squared + z_squared)
     rows, columns = near.nonzero(as_tuple=True)
@@ -59,8 +58,9 @@ def pairs_gradient(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
     c = gradient / pairs.distance
     c_near = torch.where(pairs.distance[rows, columns] > 0, c[rows, columns], 0)
     c[rows, columns] = 0
-    x_gradient = c.sum(1, keepdim=True) * x - c @ z
-    z_gradient = c.sum(0).unsqueeze(1) * z - c.T @ x
+    x_shifted, z_shifted = _shifted(x, z)
+    x_gradient = c.sum(1, keepdim=True) * x_shifted - c @ z_shifted
+    z_gradient = c.sum(0).unsqueeze(1) * z_shifted - c.T @ x_shifted
     for block, difference in _near_differences(x, z, rows, columns):
         pull = c_near[block].unsqueeze(1) * difference
         _add_rows(x_gradient, rows[block], pull)
@@ -92,6 +92,11 @@ class _PairwiseDistance(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         return pairs_gradient(Pairs(*ctx.saved_tensors), gradient)
+
+
+def _shifted(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+    centre = z.mean(0)
+    return x - centre, z - centre
 
 
 def _near_tolerance(dtype: torch.dtype) -> float:

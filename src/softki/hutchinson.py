@@ -19,6 +19,7 @@ from torch import Tensor
 from softki.conjugate_gradients import Map, conjugate_gradients
 from softki.objective import Adjoint
 from softki.rows import Rows
+from softki.solvers import factorise
 from softki.statistics import Features
 
 
@@ -114,7 +115,7 @@ def woodbury_preconditioner(rows: Rows, K: Tensor, noise: Tensor, rank: int) -> 
     F = rows.matmul(factor)  # (n, k)
     inner = F.T.double() @ (F / noise).double()
     inner.diagonal().add_(1)
-    L = torch.linalg.cholesky(inner).to(noise.dtype)
+    L = factorise(inner, "the preconditioner").to(noise.dtype)
 
     def precondition(v: Tensor) -> Tensor:
         v = v / noise

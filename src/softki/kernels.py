@@ -48,8 +48,8 @@ class StationaryKernel(nn.Module):
         self.max_lengthscale = max_lengthscale
         self.raw_lengthscale = nn.Parameter(torch.zeros(dimension, dtype=torch.float64))
         self.log_outputscale = nn.Parameter(torch.zeros((), dtype=torch.float64))
-        self.lengthscale = torch.tensor(lengthscale)
-        self.outputscale = torch.tensor(outputscale)
+        self.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
+        self.outputscale = torch.tensor(outputscale, dtype=torch.float64)
 
     @property
     def lengthscale(self) -> Tensor:
@@ -69,7 +69,7 @@ class StationaryKernel(nn.Module):
     @outputscale.setter
     def outputscale(self, value: Tensor) -> None:
         with torch.no_grad():
-            self.log_outputscale.copy_(value.log())
+            self.log_outputscale.copy_(value.double().log())
 
     def forward(self, z: Tensor) -> Tensor:
         """The covariance matrix (m, m) of the points z (m, d)."""

@@ -46,7 +46,7 @@ class SoftKI(nn.Module):
         self.raw_noise_variance = nn.Parameter(
             torch.zeros((), dtype=torch.float64, device=points.device)
         )
-        self.noise_variance = torch.tensor(noise_variance)
+        self.noise_variance = torch.tensor(noise_variance, dtype=torch.float64)
         self.log_temperature: nn.Parameter | None = None
         if temperature is not None:
             self.log_temperature = nn.Parameter(self._checked_temperature(temperature).log())

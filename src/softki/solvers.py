@@ -25,6 +25,8 @@ from softki.conjugate_gradients import conjugate_gradients
 from softki.exceptions import ConvergenceWarning, InvalidInputError, NumericalError
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 
+_CG_ITERATIONS = 1000
+
 Solver = Literal["qr", "whitened", "cholesky", "solve", "cg"]
 
 
@@ -135,15 +137,14 @@ def _solve_paper_system(
     elif solver == "solve":
         solved = torch.linalg.solve(C, right)
     else:
-        solved, converged = conjugate_gradients(C.matmul, right, tolerance, len(C))
+        solved, converged = conjugate_gradients(C.matmul, right, tolerance, _CG_ITERATIONS)
         if not converged:
             warnings.warn(
-                f"conjugate gradients did not reach the tolerance {tolerance} in {len(C)} steps",
+                f"conjugate gradients did not reach the tolerance {tolerance} in "
+                f"{_CG_ITERATIONS} steps",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-    if not bool(torch.isfinite(solved).all()):
-        raise NumericalError(f"the solver {solver!r} gave a result that is not finite")
     t = statistics.targets
     return Solution(K @ solved[:, :t], _root_of(K @ solved[:, t:]))
 

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dense
+from dense import F64, DenseGP, relative_error
+from softki.likelihood import likelihood_gradient, log_marginal_likelihood
+from softki.statistics import Features, GramStatistics, SquareRootStatistics, Statistics
+
+FORMS = [GramStatistics, SquareRootStatistics]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.parametrize("noisy_rows", [False, True])
+@pytest.mark.parametrize("noise_variance", [1.0, 1e-2, 1e-4])
+def test_value_and_gradient_equal_the_dense_ones(
+    form: type[Statistics], targets: int, noisy_rows: bool, noise_variance: float
+) -> None:
+    p = dense.problem(targets=targets, noisy_rows=noisy_rows)
+    K, noise = p.K.requires_grad_(), torch.tensor(noise_variance, dtype=F64, requires_grad=True)
+    loss = -DenseGP(p.S, K, p.Y, noise, p.noise_scale).log_likelihood()
+    K_gradient, noise_gradient = torch.autograd.grad(loss, [K, noise])
+    expected = -loss.item()
+
+    statistics = form.from_block(Features(p.S, p.Y, p.noise_scale))
+    ours = likelihood_gradient(K.detach(), statistics, noise.detach())
+    assert float(ours.log_likelihood) == pytest.approx(expected, rel=1e-10)
+    assert relative_error(ours.kernel, (K_gradient + K_gradient.T) / 2) < 1e-8
+    assert relative_error(ours.noise, noise_gradient) < 1e-8
+    value = log_marginal_likelihood(K.detach(), statistics, noise.detach())
+    assert float(value) == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_kernel_gradient_survives_an_ill_conditioned_kernel() -> None:
+    """The textbook ½[K⁻¹ − K⁻¹(P + μμᵀ)K⁻¹] would lose what K's condition number takes."""
+    p = dense.problem(n=60, m=20, d=1)
+    p.lengthscale = torch.full((1,), 20.0, dtype=F64)
+    K = dense.with_jitter(dense.matern32(p.z, p.lengthscale), 1e-9)
+    assert torch.linalg.cond(K) > 1e8
+    D_inverse = torch.linalg.inv(DenseGP(p.S, K, p.Y, torch.tensor(0.1, dtype=F64)).D)
+    a = p.S.T @ D_inverse @ p.Y
+    expected = (p.S.T @ D_inverse @ p.S - a @ a.T) / 2
+
+    statistics = GramStatistics.from_block(Features(p.S, p.Y))
+    ours = likelihood_gradient(K, statistics, torch.tensor(0.1, dtype=F64))
+    assert relative_error(ours.kernel, expected) < 1e-10
+    P, mean = ours.solution.root.T @ ours.solution.root, ours.solution.mean
+    K_inverse = torch.linalg.inv(K)
+    textbook = (K_inverse - K_inverse @ (P + mean @ mean.T) @ K_inverse) / 2
+    assert relative_error(textbook, expected) > 1e-8
