@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dense import F64, relative_error
 from softki import distances
 from softki.distances import pairs_between, pairwise_distance
 from softki.interpolation import interpolation_weights
+
+from dense import F64, relative_error
 
 
 def direct(x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from dense import F64
 from softki import SoftKI, fit
 from softki.data import robot_arm, split_indices
 from softki.exceptions import InvalidInputError, NumericalError
@@ -17,6 +16,8 @@ from softki.kernels import Matern32
 from softki.metrics import coverage, gaussian_nll, rmse
 from softki.settings import FitSettings
 from softki.solvers import Solver
+
+from dense import F64
 
 SMALL = FitSettings(points=30, steps=40, batch_size=64)
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dense import F64
 from softki import initialization
 from softki.initialization import initial_points, initial_temperature
+
+from dense import F64
 
 
 def generator() -> torch.Generator:

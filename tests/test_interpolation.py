@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
+from softki.interpolation import interpolation_weights
+
 import dense
 from dense import F64, relative_error
-from softki.interpolation import interpolation_weights
 
 sizes = st.integers(1, 12)
 

@@ -4,9 +4,10 @@ import gpytorch
 import pytest
 import torch
 
-from dense import F64
 from softki.exceptions import InvalidInputError
 from softki.kernels import KERNELS, RBF, Matern32, StationaryKernel, kernel_matrix, make_kernel
+
+from dense import F64
 
 GPYTORCH = {
     "matern12": lambda: gpytorch.kernels.MaternKernel(nu=0.5, ard_num_dims=3),

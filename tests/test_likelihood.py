@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-import dense
-from dense import F64, DenseGP, relative_error
 from softki.likelihood import likelihood_gradient, log_marginal_likelihood
 from softki.statistics import Features, GramStatistics, SquareRootStatistics, Statistics
+
+import dense
+from dense import F64, DenseGP, relative_error
 
 FORMS = [GramStatistics, SquareRootStatistics]
 

@@ -4,11 +4,12 @@ import gpytorch
 import pytest
 import torch
 
-import dense
-from dense import F64
 from softki.exceptions import InvalidInputError
 from softki.kernels import Matern32, make_kernel
 from softki.model import SoftKI
+
+import dense
+from dense import F64
 
 
 def test_jitter_is_relative_to_the_output_scale() -> None:

@@ -5,14 +5,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dense
-from dense import F64, DenseGP, relative_error
 from softki.batches import Batch, Data
 from softki.hutchinson import Hutchinson
 from softki.kernels import Matern32
 from softki.model import SoftKI
 from softki.objective import Adjoint, Objective, Stabilised, backward, exact
 from softki.rows import Rows
+
+import dense
+from dense import F64, DenseGP, relative_error
 
 
 def model_for(p: dense.Problem, noise_variance: float = 0.1, jitter: float = 1e-6) -> SoftKI:

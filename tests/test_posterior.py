@@ -5,8 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dense
-from dense import F64, relative_error
 from softki import posterior as posterior_module
 from softki.exceptions import InvalidInputError
 from softki.kernels import Matern32
@@ -14,6 +12,9 @@ from softki.model import SoftKI
 from softki.posterior import Posterior
 from softki.solvers import solve
 from softki.statistics import Features, SquareRootStatistics
+
+import dense
+from dense import F64, relative_error
 
 
 def posterior_for(p: dense.Problem, noise_variance: float = 0.1) -> Posterior:

@@ -4,14 +4,15 @@ import gpytorch
 import pytest
 import torch
 
-import dense
-from dense import F64
 from softki.exceptions import InvalidInputError
 from softki.kernels import Matern32, StationaryKernel, make_kernel
 from softki.likelihood import log_marginal_likelihood
 from softki.model import SoftKI
 from softki.refit import refit, refit_scales
 from softki.statistics import Features, GramStatistics, SquareRootStatistics, Statistics
+
+import dense
+from dense import F64
 
 
 @pytest.fixture(params=[(1, False), (2, True)], ids=["one target", "two noisy targets"])

@@ -7,11 +7,12 @@ import pytest
 import torch
 from gpytorch.kernels import InducingPointKernel, MaternKernel, ScaleKernel
 
-import dense
-from dense import F64, relative_error
 from softki.exceptions import ConvergenceWarning, InvalidInputError, NumericalError
 from softki.solvers import Solver, solve, statistics_for
 from softki.statistics import Features, GramStatistics, SquareRootStatistics
+
+import dense
+from dense import F64, relative_error
 
 SOLVERS = get_args(Solver)
 

@@ -5,10 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dense
-from dense import F64, relative_error
 from softki.exceptions import InvalidInputError
 from softki.statistics import Features, GramStatistics, SquareRootStatistics, Statistics
+
+import dense
+from dense import F64, relative_error
 
 FORMS = [GramStatistics, SquareRootStatistics]
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dense import F64, relative_error
 from softki import training
 from softki.batches import Data
 from softki.exceptions import NumericalError, TrainingWarning
@@ -15,6 +14,8 @@ from softki.objective import Adjoint, exact
 from softki.report import Event
 from softki.settings import FitSettings
 from softki.training import Trainer, split_rows
+
+from dense import F64, relative_error
 
 SMALL = FitSettings(points=20, steps=40, batch_size=64, patience=None)
 

@@ -109,7 +109,7 @@ def solve_whitened(K: Tensor, statistics: Statistics, noise_variance: Tensor) ->
 def factorise(matrix: Tensor, name: str) -> Tensor:
     """Lower Cholesky factor, or a `NumericalError` that names the matrix."""
     L, info = torch.linalg.cholesky_ex(matrix)
-    if int(info) != 0 or not bool(torch.isfinite(L).all()):
+    if int(info) != 0 or not bool(L.diagonal().isfinite().all()):
         raise NumericalError(f"{name} is not positive definite in {matrix.dtype}")
     return L
 
