@@ -1,0 +1,36 @@
+"""Every Python block of the README and of the docs runs, in order, one namespace a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(((?!http)[^)#]+)\)")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda p: p.name
+)
+def test_code_blocks_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    namespace: dict[str, object] = {"__name__": page.stem}
+    for block in BLOCK.finditer(page.read_text()):
+        line = page.read_text()[: block.start()].count("\n") + 1
+        exec(compile("\n" * line + block[1], page.name, "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert all(f"docs/{page.name}" in readme for page in (ROOT / "docs").glob("*.md"))
