@@ -47,13 +47,17 @@ def test_a_large_table_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_device_kmeans_lowers_the_same_criterion(monkeypatch: pytest.MonkeyPatch) -> None:
     _, x = clusters(16, 50)
-    start = x[torch.randperm(len(x), generator=generator())[:16]]
+    start = initialization._plus_plus(x, 16, generator())
 
     def inertia(centres: torch.Tensor) -> float:
         return float(torch.cdist(x, centres).min(1).values.square().mean())
 
     centres = initialization._lloyd(x, start)
-    assert inertia(centres) < 0.5 * inertia(start)
+    assert inertia(start) < inertia(x[torch.randperm(len(x), generator=generator())[:16]])
+    assert inertia(centres) < 0.9 * inertia(start)
+    assert inertia(centres) < 2 * inertia(
+        torch.tensor(initialization._sklearn_kmeans(x.numpy(), 16, 0))
+    )
     monkeypatch.setattr(initialization, "chunk_rows", lambda points, device: 37)
     torch.testing.assert_close(initialization._lloyd(x, start), centres)
     far = torch.cat([start, torch.full((1, 2), 1e3)])

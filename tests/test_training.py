@@ -10,6 +10,7 @@ from softki import training
 from softki.batches import Data
 from softki.exceptions import NumericalError, TrainingWarning
 from softki.fitting import fit, initial_model
+from softki.metrics import coverage
 from softki.objective import Adjoint, exact
 from softki.report import Event
 from softki.settings import FitSettings
@@ -98,7 +99,19 @@ def test_the_best_parameters_are_restored() -> None:
     best = min(report.history, key=lambda figures: figures.calibration.nll)
     assert report.best_step == best.step < 40
     assert torch.equal(model.points, states[best.step])
-    assert report.calibration == best.calibration
+    assert report.calibration.nll == pytest.approx(best.calibration.nll, abs=1e-3)
+
+
+def test_error_bars_fit_the_posterior_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """During training a posterior of fewer rows is looked at, with a larger variance."""
+    monkeypatch.setattr(training, "_EVALUATION_ROWS", 300)
+    x, y = waves(6000)
+    result = fit(x[:4000], y[:4000], settings=replace(SMALL, points=60, steps=100))
+    during = min(result.report.history, key=lambda figures: figures.calibration.nll).calibration
+    assert result.report.calibration.scale > 2 * during.scale
+    mean, variance = result.posterior.predict(x[4000:])
+    total = (variance + result.posterior.noise_variance)[:, None]
+    assert coverage(y[4000:, None] - mean, total) == pytest.approx(0.95, abs=0.03)
 
 
 def test_patience_ends_a_fit_that_no_longer_improves() -> None:

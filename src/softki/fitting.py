@@ -24,9 +24,9 @@ from softki.posterior import Posterior
 from softki.report import Callback, FitReport
 from softki.rows import Rows
 from softki.settings import FitSettings
-from softki.solvers import solve, statistics_for
+from softki.solvers import Solution, solve, statistics_for
 from softki.statistics import Statistics
-from softki.training import Trainer, split_rows
+from softki.training import Split, Trainer, held_out_figures, split_rows
 
 Array = Tensor | np.ndarray
 
@@ -91,20 +91,42 @@ def fit(
         planned_steps=settings.steps,
         seconds=seconds,
     )
-    report.calibration = Trainer(model, data, split, settings, report, callbacks).run()
+    Trainer(model, data, split, settings, report, callbacks).run()
     with _timed(seconds, "posterior"), torch.no_grad():
-        rows = Rows(model, data.chunks(len(model.points)))
-        statistics = statistics_for(settings.solver).from_blocks(rows)
-        K, beta_square = model.kernel_matrix(), model.noise_variance
-        solution = solve(K, statistics, beta_square, settings.solver)
+        posterior, statistics = final_posterior(model, data, split, settings, report)
+    return Fit(model, posterior, statistics, report)
+
+
+def final_posterior(
+    model: SoftKI, data: Data, split: Split, settings: FitSettings, report: FitReport
+) -> tuple[Posterior, Statistics]:
+    """The posterior on all rows, calibrated on the held-out ones.
+
+    The statistics of the training rows give the posterior that a and b are fitted to; adding
+    those of the held-out rows gives the final one.
+    """
+    form, K, m = statistics_for(settings.solver), model.kernel_matrix(), len(model.points)
+
+    def statistics_of(index: Tensor) -> Statistics:
+        return form.from_blocks(Rows(model, data.chunks(m, index.to(data.x.device))))
+
+    def solved(statistics: Statistics) -> Solution:
+        return solve(K, statistics, model.noise_variance, settings.solver)
+
+    statistics = statistics_of(split.training)
+    if len(split.held_out):
+        trained = Posterior.from_solution(model, solved(statistics))
+        held_out = data.take(split.held_out.to(data.x.device))
+        report.calibration = held_out_figures(report.best_step, held_out, trained).calibration
+        statistics = statistics + statistics_of(split.held_out)
+    solution = solved(statistics)
     if solution.log_likelihood is not None:
         report.log_marginal_likelihood = float(solution.log_likelihood)
     posterior = Posterior.from_solution(model, solution)
     if report.calibration is not None:
-        posterior = posterior.calibrated(
-            report.calibration.scale, report.calibration.noise_variance
-        )
-    return Fit(model, posterior, statistics, report)
+        a, b, _ = report.calibration
+        posterior = posterior.calibrated(a, b)
+    return posterior, statistics
 
 
 def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) -> SoftKI:

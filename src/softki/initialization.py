@@ -41,7 +41,7 @@ def initial_points(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
     if len(distinct) <= count:
         return distinct.double()
     if x.is_cuda:
-        return _lloyd(x, _spread(distinct, count, generator)).double()
+        return _lloyd(x, _plus_plus(x, count, generator)).double()
     seed = int(torch.randint(2**31 - 1, (), generator=generator))
     return torch.from_numpy(_sklearn_kmeans(x.numpy(), count, seed)).double()
 
@@ -55,9 +55,20 @@ def _sklearn_kmeans(x: np.ndarray, count: int, seed: int) -> np.ndarray:
     return centres
 
 
-def _spread(distinct: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    chosen = torch.randperm(len(distinct), generator=generator)[:count]
-    return distinct[chosen.to(distinct.device)]
+def _plus_plus(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """k-means++ seeds: each next row is drawn in proportion to its squared distance to the rest.
+
+    The draws are inverse cumulative sums on the device of x, so that nothing waits for the host.
+    """
+    uniform = torch.rand(count, generator=generator).to(x)
+    chosen = (uniform[:1] * len(x)).long()
+    squared = torch.full_like(x[:, 0], math.inf)
+    for draw in uniform[1:]:
+        squared = torch.minimum(squared, (x - x[chosen[-1:]]).square().sum(1))
+        total = squared.double().cumsum(0)
+        index = torch.searchsorted(total, draw.double() * total[-1:], right=True)
+        chosen = torch.cat([chosen, index.clamp_max(len(x) - 1)])
+    return x[chosen]
 
 
 def _lloyd(x: Tensor, centres: Tensor) -> Tensor:

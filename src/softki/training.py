@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch, Data, Minibatches
-from softki.calibration import Calibration, calibrate
+from softki.calibration import calibrate
 from softki.exceptions import NumericalError, TrainingWarning
 from softki.hutchinson import Hutchinson
 from softki.metrics import gaussian_nll, rmse
@@ -93,22 +93,22 @@ class Trainer:
         self.best: HeldOut | None = None
         self._best_state = copy.deepcopy(model.state_dict())
 
-    def run(self) -> Calibration | None:
-        """Train, restore the best parameters, and give the calibration that was best."""
+    def run(self) -> None:
+        """Train, and restore the best parameters."""
         start = time.perf_counter()
         try:
             self._loop()
         except KeyboardInterrupt:
             self._stop("interrupted", warn=True)
+        self.report.best_step = self.report.steps
         if self.held_out is not None:
             if self.best is None:
                 self._evaluate(self.report.steps)
             self.model.load_state_dict(self._best_state)
+            self.report.best_step = self.best.step if self.best else 0
         self.report.unconverged = self.hutchinson.unconverged
-        self.report.best_step = self.best.step if self.best else self.report.steps
         evaluation = self.report.seconds.get("evaluation", 0.0)
         self.report.seconds["training"] = time.perf_counter() - start - evaluation
-        return self.best.calibration if self.best else None
 
     def _loop(self) -> None:
         every = max(1, self.settings.steps // _EVALUATIONS)
@@ -161,8 +161,7 @@ class Trainer:
             except NumericalError as error:
                 self._skip(f"evaluation: {error}")
                 return None
-            mean, variance = posterior.predict(self.held_out.x)
-        figures = held_out_figures(step, self.held_out, mean, variance, posterior.noise_variance)
+        figures = held_out_figures(step, self.held_out, posterior)
         self.report.history.append(figures)
         if math.isfinite(figures.calibration.nll) and (
             self.best is None or figures.calibration.nll < self.best.calibration.nll
@@ -227,15 +226,14 @@ class Trainer:
             )
 
 
-def held_out_figures(
-    step: int, rows: Batch, mean: Tensor, variance: Tensor, noise_variance: Tensor
-) -> HeldOut:
+def held_out_figures(step: int, rows: Batch, posterior: Posterior) -> HeldOut:
     """RMSE, NLL, and NLL after the refit of the variance, on held-out rows."""
-    residual, scale = rows.y - mean, rows.noise_scale
-    row_noise = noise_variance if scale is None else noise_variance * scale.square()
+    mean, variance = posterior.predict(rows.x)
+    residual, scale, noise = rows.y - mean, rows.noise_scale, posterior.noise_variance
+    row_noise = noise if scale is None else noise * scale.square()
     return HeldOut(
         step=step,
         rmse=rmse(residual),
         nll=float(gaussian_nll(residual, (variance + row_noise)[:, None])),
-        calibration=calibrate(residual, variance, float(noise_variance), scale),
+        calibration=calibrate(residual, variance, float(noise), scale),
     )
