@@ -19,9 +19,9 @@ from torch import Tensor
 
 from softki.metrics import gaussian_nll
 
-# a and b/β² stay within [1/1000, 1000]; the width τ of the prior is in units of log.
-_LOG_BOUND = math.log(1000)
-_PRIOR_WIDTH = 1.0
+# a and b/β² stay within 1e±6, which the prior alone would not ensure for absurd residuals.
+_LOG_BOUND = math.log(1e6)
+_PRIOR_WIDTH = 1.0  # τ, in units of log
 
 
 class Calibration(NamedTuple):
