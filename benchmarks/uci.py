@@ -10,9 +10,11 @@ used for the last line of each fit only.
 import argparse
 import os
 import platform
+import sys
 import time
 from pathlib import Path
 
+import gpytorch
 import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
@@ -23,11 +25,30 @@ from softki.metrics import coverage, gaussian_nll, rmse
 
 
 def load(folder: Path, name: str, seed: int) -> list[torch.Tensor]:
-    table = np.loadtxt(folder / "uci" / f"{name}.csv.gz", delimiter=",")
+    return split(np.loadtxt(folder / "uci" / f"{name}.csv.gz", delimiter=","), seed)
+
+
+def split(table: np.ndarray, seed: int) -> list[torch.Tensor]:
+    """Training inputs and target, test inputs and target, standardised by the training rows."""
     train, test = split_indices(len(table), seed)
     table = StandardScaler().fit(table[train]).transform(table)
     parts = table[train, :-1], table[train, -1], table[test, :-1], table[test, -1]
     return [torch.from_numpy(part) for part in parts]
+
+
+def data_folder() -> Path:
+    if "SOFTKI_DATA" not in os.environ:
+        sys.exit("set SOFTKI_DATA to the folder that holds uci/ and molecules/")
+    return Path(os.environ["SOFTKI_DATA"])
+
+
+def print_versions(device: str) -> None:
+    on_gpu = device.startswith("cuda")
+    where = torch.cuda.get_device_name() if on_gpu else f"{torch.get_num_threads()} CPU threads"
+    print(
+        f"softki {softki.__version__}, torch {torch.__version__}, gpytorch {gpytorch.__version__}, "
+        f"Python {platform.python_version()}, {where}"
+    )
 
 
 def measure(folder: Path, name: str, seed: int, device: str) -> None:
@@ -52,18 +73,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="how many splits, from seed 0")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
-    if "SOFTKI_DATA" not in os.environ:
-        parser.error("set SOFTKI_DATA to the folder that holds uci/NAME.csv.gz")
-    folder = Path(os.environ["SOFTKI_DATA"])
-    where = (
-        torch.cuda.get_device_name()
-        if arguments.device.startswith("cuda")
-        else f"{torch.get_num_threads()} CPU threads"
-    )
-    print(
-        f"softki {softki.__version__}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}, {where}"
-    )
+    folder = data_folder()
+    print_versions(arguments.device)
     for name in arguments.names:
         for seed in range(arguments.seeds):
             measure(folder, name, seed, arguments.device)

@@ -9,6 +9,11 @@ import torch
 torch.set_num_threads(2)
 
 
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def data_folder() -> Path:
     """The folder of real data sets; the test is skipped where there is none."""

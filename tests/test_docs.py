@@ -34,3 +34,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_page_is_linked_from_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     assert all(f"docs/{page.name}" in readme for page in (ROOT / "docs").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_no_placeholder_is_left(page: Path) -> None:
+    assert not re.search(r"^[A-Z0-9_]{5,}$", page.read_text(), re.MULTILINE)

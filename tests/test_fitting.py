@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import get_args
 
@@ -11,7 +12,8 @@ import torch
 
 from softki import SoftKI, fit
 from softki.data import robot_arm, split_indices
-from softki.exceptions import InvalidInputError, NumericalError
+from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning, TrainingWarning
+from softki.hutchinson import Hutchinson
 from softki.kernels import Matern32
 from softki.metrics import coverage, gaussian_nll, rmse
 from softki.settings import FitSettings
@@ -175,14 +177,17 @@ class TestErrors:
                 (x, y[:5]),
                 r"y must have the shape \(20,\) or \(20, targets\) to match x, got \(5,\)",
             ),
-            ((torch.full((20, 2), math.nan), y), "x has 40 values that are NaN.*row 0, column 0"),
+            (
+                (torch.full((20, 2), math.nan), y),
+                "x contains NaN in row 0, column 0: remove such rows",
+            ),
             (
                 (x, torch.where(torch.arange(20) == 7, math.inf, y)),
-                "y has 1 value.*row 7, column 0",
+                "y contains infinity in row 7, column 0: remove",
             ),
             ((x, y, torch.ones(3)), r"noise_variance must have the shape \(20,\), got \(3,\)"),
             ((x, y, -torch.ones(20)), "noise_variance must be positive, got -1.0 in row 0"),
-            ((x, y, torch.full((20,), math.nan)), "noise_variance has 20 values that are NaN"),
+            ((x, y, torch.full((20,), math.nan)), "noise_variance contains NaN in row 0"),
         ],
     )
     def test_data(self, arguments: tuple[torch.Tensor, ...], message: str) -> None:
@@ -192,7 +197,10 @@ class TestErrors:
     def test_a_value_too_large_for_the_precision_is_found(self) -> None:
         x = self.x.double().clone()
         x[4, 1] = 1e200
-        with pytest.raises(InvalidInputError, match=r"x has 1 value .* row 4, column 1"):
+        with pytest.raises(
+            InvalidInputError,
+            match=r"x has values up to 1e\+200 in column 1, too large for torch.float32",
+        ):
             fit(x, self.y, settings=SMALL)
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
@@ -208,12 +216,17 @@ class TestErrors:
             ({"solver": "qrs"}, "unknown solver 'qrs', did you mean 'qr'"),
             ({"temperature": "two"}, "unknown temperature 'two'"),
             ({"schedule": "cosinus"}, "unknown schedule 'cosinus', did you mean 'cosine'"),
-            ({"points": 0}, "points must be at least 1, got 0"),
-            ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-            ({"steps": -1}, "steps must be at least 0, got -1"),
+            ({"points": 0}, "points must be a whole number, at least 1, got 0"),
+            ({"batch_size": 0}, "batch_size must be a whole number, at least 1, got 0"),
+            ({"steps": -1}, "steps must be a whole number, at least 0, got -1"),
             ({"held_out": 1.0}, "held_out must be at least 0 and below 1, got 1.0"),
-            ({"patience": 0}, "patience must be at least 1, got 0"),
-            ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
+            ({"patience": 0}, "patience must be a whole number, at least 1, got 0"),
+            ({"learning_rate": 0.0}, "learning_rate must be at least 1e-12, got 0.0"),
+            ({"learning_rate": math.inf}, "learning_rate must be at least 1e-12, got inf"),
+            ({"held_out": None}, "held_out must be at least 0 and below 1, got None"),
+            ({"points": 2.5}, "points must be a whole number, at least 1, got 2.5"),
+            ({"steps": None}, "steps must be a whole number, at least 0, got None"),
+            ({"seed": None}, "seed must be a whole number, at least 0, got None"),
             ({"dtype": torch.float16}, r"dtype must be torch\.float32 or torch\.float64"),
         ],
     )
@@ -234,3 +247,131 @@ def test_pol_reaches_the_papers_error(data_folder) -> None:  # type: ignore[no-u
     assert rmse(residual) < 0.075
     assert float(gaussian_nll(residual, total)) < -1.0
     assert result.report.fallbacks.total() == result.report.skipped.total() == 0
+
+
+class TestWhatUsersDo:
+    x, y = surface(300)
+    quick = replace(SMALL, steps=10)
+
+    def test_more_rows_later_keep_the_calibration(self) -> None:
+        x, y = surface(3000)
+        settings = replace(SMALL, points=60, steps=100)
+        first = fit(x[:1000], y[:1000], settings=settings)
+        more = first.with_rows(x[1000:2000], y[1000:2000])
+        assert more.statistics.count == 2000
+        assert first.statistics.count == 1000
+        mean, variance = more.posterior.predict(x[2000:])
+        residual, total = y[2000:, None] - mean, variance + more.posterior.noise_variance
+        assert coverage(residual, total[:, None]) == pytest.approx(0.95, abs=0.03)
+        assert rmse(residual) <= 1.02 * rmse(y[2000:, None] - first.posterior.mean(x[2000:]))
+        half = surface(1000)[0][:500]
+        assert torch.equal(more.posterior.points, first.posterior.points)
+        assert more.posterior.noise_variance == first.posterior.noise_variance
+        with pytest.raises(InvalidInputError, match="y must have the shape"):
+            first.with_rows(half, y[:3])
+
+    def test_known_row_noise_reaches_training_posterior_and_calibration(self) -> None:
+        """With the true σᵢ², β² is found to be the 0.04 that was put in, and both groups fit."""
+        g = torch.Generator().manual_seed(0)
+        x = torch.randn(4000, 2, generator=g)
+        sigma = torch.where(torch.arange(4000) % 2 == 0, 1.0, 3.0)
+        y = torch.sin(x.sum(1)) + 0.2 * sigma * torch.randn(4000, generator=g)
+        result = fit(x, y, sigma**2, settings=replace(SMALL, steps=120, batch_size=512))
+        noise = float(result.posterior.noise_variance)
+        assert noise == pytest.approx(0.04, rel=0.15)
+        mean, variance = result.posterior.predict(x)
+        for group in (1.0, 3.0):
+            rows = sigma == group
+            total = variance[rows] + noise * group**2
+            assert coverage(y[rows] - mean[rows, 0], total) == pytest.approx(0.95, abs=0.02)
+
+    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+    def test_grad_modes_do_not_matter(self, mode) -> None:  # type: ignore[no-untyped-def]
+        expected = fit(self.x, self.y, settings=self.quick)
+        with mode():
+            result = fit(self.x.clone(), self.y.clone(), settings=self.quick)
+            gradient = result.posterior.mean.gradient(self.x[:3])
+        assert torch.equal(result.model.points, expected.model.points)
+        torch.testing.assert_close(gradient, expected.posterior.mean.gradient(self.x[:3]))
+
+    def test_global_state_is_left_alone(self) -> None:
+        torch.manual_seed(0)
+        state, threads = torch.get_rng_state(), torch.get_num_threads()
+        torch.set_float32_matmul_precision("high")
+        try:
+            fit(self.x, self.y, settings=self.quick)
+            assert torch.get_float32_matmul_precision() == "high"
+        finally:
+            torch.set_float32_matmul_precision("highest")
+        assert torch.equal(torch.get_rng_state(), state)
+        assert torch.get_num_threads() == threads
+
+    def test_a_global_default_device_does_not_matter(self) -> None:
+        expected = fit(self.x, self.y, settings=self.quick)
+        torch.set_default_device("meta")
+        try:
+            result = fit(self.x, self.y, settings=self.quick)
+        finally:
+            torch.set_default_device(None)
+        assert torch.equal(result.model.points, expected.model.points)
+
+    def test_predict_takes_what_fit_takes(self) -> None:
+        posterior = fit(self.x.numpy(), self.y.numpy(), settings=self.quick).posterior
+        mean, _ = posterior.predict(self.x)
+        torch.testing.assert_close(posterior.predict(self.x.numpy())[0], mean)
+        torch.testing.assert_close(posterior.mean(self.x.tolist()), mean)
+
+    def test_frozen_parameters_stay(self) -> None:
+        model = SoftKI(self.x[:30].clone(), Matern32(2), torch.ones(2), noise_variance=0.25)
+        model.raw_noise_variance.requires_grad_(False)
+        model.points.requires_grad_(False)
+        points = model.points.clone()
+        assert fit(self.x, self.y, settings=self.quick, model=model).model is model
+        assert torch.equal(model.points, points)
+        assert float(model.noise_variance) == pytest.approx(0.25)
+        model.log_temperature.requires_grad_(False)
+        fit(self.x, self.y, settings=self.quick, model=model)
+
+    def test_an_objective_of_ones_own(self) -> None:
+        hutchinson = Hutchinson(probes=4, max_iterations=1, preconditioner_rank=0)
+        report = fit(self.x, self.y, settings=replace(self.quick, objective=hutchinson)).report
+        assert report.objective == "Hutchinson"
+        assert hutchinson.unconverged == 10
+        named = replace(self.quick, objective="hutchinson")
+        assert fit(self.x, self.y, settings=named).report.unconverged == 0
+
+    def test_data_that_is_not_standardised_gets_a_warning(self) -> None:
+        with pytest.warns(
+            ScaleWarning, match=r"y column 0 has mean .* and standard deviation 7\d\d"
+        ):
+            fit(self.x, 1000 * self.y, settings=self.quick)
+        with pytest.warns(ScaleWarning, match=r"x column 1 has mean 50"):
+            fit(self.x + torch.tensor([0.0, 50.0]), self.y, settings=self.quick)
+
+    @pytest.mark.parametrize("held_out", [0.0, 0.1])
+    def test_a_learning_rate_that_diverges_never_gives_nan(self, held_out: float) -> None:
+        settings = replace(SMALL, steps=100, held_out=held_out, learning_rate=30.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TrainingWarning)
+            result = fit(self.x, self.y, settings=settings)
+        mean, variance = result.posterior.predict(self.x)
+        assert bool(mean.isfinite().all())
+        assert bool(variance.isfinite().all())
+
+    def test_a_posterior_that_is_not_finite_is_an_error(self) -> None:
+        model = SoftKI(torch.full((3, 2), 1e200, dtype=F64), Matern32(2))
+        with pytest.raises(NumericalError, match=r"lower learning_rate|not positive definite"):
+            fit(self.x, self.y, settings=replace(SMALL, steps=0, dtype=F64), model=model)
+
+    def test_mismatched_models_kernels_and_devices(self) -> None:
+        with pytest.raises(InvalidInputError, match="the model is for 3 columns, the data has 2"):
+            fit(self.x, self.y, model=SoftKI(torch.zeros(2, 3), Matern32(3)))
+        with pytest.raises(InvalidInputError, match="kernel is for 5 columns, the data has 2"):
+            fit(self.x, self.y, settings=replace(self.quick, kernel=Matern32(5)))
+        with pytest.raises(InvalidInputError, match="unknown device 'foo'"):
+            fit(self.x, self.y, device="foo")
+        with pytest.raises(InvalidInputError, match=r"held_out=0\.999 of 300 rows leaves no rows"):
+            fit(self.x, self.y, settings=replace(self.quick, held_out=0.999))
+        batched = gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2]))
+        with pytest.raises(InvalidInputError, match="batched, multi-task and derivative kernels"):
+            fit(self.x, self.y, settings=replace(self.quick, kernel=batched))

@@ -106,3 +106,14 @@ def test_names() -> None:
 def test_the_base_class_wants_a_correlation() -> None:
     with pytest.raises(NotImplementedError):
         StationaryKernel(1)(torch.zeros(2, 1, dtype=F64))
+
+
+def test_setters_take_numbers_and_check_them() -> None:
+    kernel = Matern32(2)
+    kernel.lengthscale, kernel.outputscale = 2.0, 3.0
+    assert kernel.lengthscale.tolist() == pytest.approx([2.0, 2.0])
+    assert float(kernel.outputscale.detach()) == pytest.approx(3.0)
+    with pytest.raises(InvalidInputError, match="between 0 and max_lengthscale = 5"):
+        kernel.lengthscale = torch.tensor([1.0, 6.0])
+    with pytest.raises(InvalidInputError, match="outputscale must be above 0, got -1"):
+        Matern32(2, outputscale=-1.0)

@@ -51,3 +51,27 @@ def test_the_kernel_gradient_survives_an_ill_conditioned_kernel() -> None:
     K_inverse = torch.linalg.inv(K)
     textbook = (K_inverse - K_inverse @ (P + mean @ mean.T) @ K_inverse) / 2
     assert relative_error(textbook, expected) > 1e-8
+
+
+@pytest.mark.parametrize(
+    ("form", "tolerance"), [(GramStatistics, 1e-3), (SquareRootStatistics, 1e-7)]
+)
+def test_the_square_root_form_needs_no_digits_for_many_rows_and_little_noise(
+    form: type[Statistics], tolerance: float
+) -> None:
+    """n = 2·10⁶ rows and β² = 1e-6, against the same algebra in 60 digits."""
+    mpmath = pytest.importorskip("mpmath")
+    mpmath.mp.dps = 60
+    p = dense.problem(n=40, m=6)
+    repeats, noise_variance = 50_000, 1e-6
+    # Each row repeated r times is one row with r times smaller noise, but for the spread of y.
+    scale = torch.full((40,), repeats**-0.5, dtype=F64)
+    S, K, Y = (mpmath.matrix(a.tolist()) for a in (p.S, p.K, p.Y))
+    D = S * K * S.T + mpmath.mpf(noise_variance) / repeats * mpmath.eye(40)
+    inverse = D**-1
+    a = S.T * inverse * Y
+    exact = (S.T * inverse * S - a * a.T) / 2
+    expected = torch.tensor([[float(v) for v in row] for row in exact.tolist()], dtype=F64)
+    statistics = form.from_block(Features(p.S, p.Y, scale))
+    ours = likelihood_gradient(p.K, statistics, torch.tensor(noise_variance, dtype=F64))
+    assert relative_error(ours.kernel, expected) < tolerance

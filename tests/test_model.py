@@ -48,7 +48,7 @@ def test_errors() -> None:
     z = torch.zeros(3, 2)
     with pytest.raises(InvalidInputError, match=r"shape \(\) or \(2,\), got \(3,\)"):
         SoftKI(z, Matern32(2), torch.ones(3))
-    with pytest.raises(InvalidInputError, match="temperature must be positive"):
+    with pytest.raises(InvalidInputError, match="temperature must be above 0"):
         SoftKI(z, Matern32(2), torch.tensor([1.0, 0.0]))
     with pytest.raises(InvalidInputError, match="noise_variance must be above 1e-07, got 0"):
         SoftKI(z, Matern32(2), noise_variance=0.0)

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import weakref
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from softki.batches import Batch, Data
+from softki.exceptions import NumericalError
+from softki.fitting import initial_model
 from softki.hutchinson import Hutchinson
 from softki.kernels import Matern32
 from softki.model import SoftKI
 from softki.objective import Adjoint, Objective, Stabilised, backward, exact
 from softki.rows import Rows
+from softki.settings import FitSettings
+from softki.statistics import Features
 
 import dense
 from dense import F64, DenseGP, relative_error
@@ -188,7 +195,7 @@ def test_stabilised_is_exact_while_that_is_stable() -> None:
 
 
 def test_stabilised_falls_back_and_counts_why() -> None:
-    """Two equal points and no jitter: K is singular, yet the pseudoloss has a gradient."""
+    """Two equal points and a jitter below zero: K is indefinite, the pseudoloss works on."""
     p = dense.problem()
     p.z[1] = p.z[0]
     model = model_for(p, jitter=-1e-9)
@@ -224,3 +231,86 @@ def test_memory_is_a_block_of_rows_times_points() -> None:
     with Sizes():
         backward(model, batches, exact)
     assert max(sizes) <= 100 * m
+
+
+def test_blocks_of_weights_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most two blocks are alive at any time, whatever the number of blocks."""
+    alive: list[weakref.ref[torch.Tensor]] = []
+    most = 0
+    interpolate = Rows._interpolate
+
+    def tracked(self: Rows, batch: Batch) -> Features:
+        nonlocal most
+        block = interpolate(self, batch)
+        alive.append(weakref.ref(block.weights))
+        most = max(most, sum(reference() is not None for reference in alive))
+        return block
+
+    monkeypatch.setattr(Rows, "_interpolate", tracked)
+    p = dense.problem(n=200)
+    backward(model_for(p), split(p, 20), exact)
+    backward(model_for(p), split(p, 20), Hutchinson())
+    assert len(alive) > 80
+    assert most <= 2
+
+
+def test_stabilised_falls_back_from_a_gradient_that_is_not_finite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(rows: Rows, K: torch.Tensor, noise_variance: torch.Tensor) -> Adjoint:
+        return replace(exact(rows, K, noise_variance), noise=torch.tensor(torch.nan))
+
+    monkeypatch.setattr("softki.objective.exact", broken)
+    stabilised = Stabilised(Hutchinson())
+    p = dense.problem()
+    assert backward(model_for(p), split(p, 1), stabilised).objective == "hutchinson"
+    assert stabilised.fallbacks == {"the exact gradient is not finite": 1}
+
+
+def test_when_the_fallback_fails_too_both_reasons_are_given() -> None:
+    def failing(rows: Rows, K: torch.Tensor, noise_variance: torch.Tensor) -> Adjoint:
+        raise NumericalError("probes failed")
+
+    p = dense.problem()
+    p.z[1] = p.z[0]
+    with pytest.raises(NumericalError, match=r"K is not positive.*in the fallback, probes failed"):
+        backward(model_for(p, jitter=-1e-9), split(p, 1), Stabilised(failing))
+
+
+@pytest.mark.parametrize("noise_variance", [1e-4, 1e-6])
+def test_the_pseudoloss_keeps_its_digits_with_float32_rows(noise_variance: float) -> None:
+    p = dense.problem(n=200, m=20)
+    hutchinson = Hutchinson(tolerance=1e-10, max_iterations=2000, preconditioner_rank=20)
+    ours = gradients(p, unit_probes(hutchinson), noise_variance, dtype=torch.float32)
+    double = gradients(p, unit_probes(hutchinson), noise_variance)
+    assert_close(ours, double, 1e-2)
+
+
+def test_frozen_parameters_get_no_gradient() -> None:
+    p = dense.problem()
+    model = model_for(p)
+    expected = gradients(p, exact)
+    for frozen in ("points", "raw_noise_variance", "log_temperature"):
+        dict(model.named_parameters())[frozen].requires_grad_(False)
+        model.zero_grad()
+        backward(model, split(p, 2), exact)
+        assert dict(model.named_parameters())[frozen].grad is None
+        assert (
+            relative_error(model.kernel.raw_lengthscale.grad, expected["kernel.raw_lengthscale"])
+            < 1e-9
+        )
+
+
+def test_points_on_rows_get_no_gradient_from_those_rows_in_float32() -> None:
+    """As at the start of every fit with no more distinct rows than points."""
+    x = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
+    settings = FitSettings(points=30)
+    model = initial_model(x, settings, torch.Generator().manual_seed(0))
+    y = torch.sin(x.sum(1, keepdim=True))
+
+    def gradient(dtype: torch.dtype) -> torch.Tensor:
+        model.zero_grad()
+        backward(model, [Batch(x.to(dtype), y.to(dtype))], exact)
+        return model.points.grad.clone()
+
+    assert relative_error(gradient(torch.float32), gradient(F64)) < 1e-3

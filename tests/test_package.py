@@ -59,3 +59,11 @@ def test_splits_are_those_of_the_benchmarks() -> None:
     order = np.random.RandomState(7).permutation(1000)
     np.testing.assert_array_equal(np.concatenate([train, test]), order)
     assert len(train) == 900
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    for name in ("pyproject.toml", "CITATION.cff"):
+        text = (ROOT / name).read_text()
+        assert re.search(
+            rf'^version[:=\s]+"?{re.escape(softki.__version__)}"?$', text, re.MULTILINE
+        )

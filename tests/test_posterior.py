@@ -156,3 +156,10 @@ def test_no_rows_and_wrong_columns() -> None:
         posterior.predict(p.x_new[:, :2])
     with pytest.raises(InvalidInputError, match=r"shape \(n, 3\), got \(3,\)"):
         posterior.mean(p.x_new[0])
+
+
+def test_no_draws_have_no_gradient() -> None:
+    p = dense.problem()
+    none = posterior_for(p).sample_functions(0)
+    assert none(p.x_new).shape == (7, 0, 1)
+    assert none.gradient(p.x_new).shape == (7, 0, 1, 3)

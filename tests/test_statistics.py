@@ -109,3 +109,13 @@ def test_float32_weights_are_accumulated_in_float64() -> None:
 def test_no_rows_is_an_error() -> None:
     with pytest.raises(InvalidInputError, match="no rows"):
         GramStatistics.from_blocks([])
+
+
+def test_only_statistics_of_the_same_kind_add() -> None:
+    square_root = SquareRootStatistics.from_block(features(20, 4, 2, False))
+    for other in (
+        GramStatistics.from_block(features(20, 4, 2, False)),
+        SquareRootStatistics.from_block(features(20, 5, 1, False)),
+    ):
+        with pytest.raises(InvalidInputError, match=r"cannot add .* to SquareRootStatistics"):
+            square_root + other

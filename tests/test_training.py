@@ -120,7 +120,7 @@ def test_patience_ends_a_fit_that_no_longer_improves() -> None:
     report = fit(x, y, settings=settings).report
     assert report.steps < 400
     assert report.stopped == "the held-out NLL no longer improved"
-    assert report.steps - report.best_step == 3 * (400 // 24)
+    assert report.steps - report.best_step == 3 * math.ceil(400 / 24)
 
 
 def test_the_learning_rate_warms_up_and_decays() -> None:

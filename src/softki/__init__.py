@@ -1,28 +1,30 @@
 """Gaussian-process regression by soft kernel interpolation (SoftKI)."""
 
-from softki.batches import Batch, Data
+from softki.batches import Data
 from softki.exceptions import (
     ConvergenceWarning,
     InvalidInputError,
+    InvalidTypeError,
     NumericalError,
+    ScaleWarning,
     SoftKIError,
     SoftKIWarning,
     TrainingWarning,
 )
-from softki.fitting import Fit, fit
+from softki.fitting import Fit, fit, posterior_of, statistics_of
+from softki.hutchinson import Hutchinson
 from softki.interpolation import interpolation_weights
 from softki.likelihood import log_marginal_likelihood
 from softki.model import SoftKI
 from softki.posterior import Function, Posterior
-from softki.refit import refit, refit_scales
-from softki.report import Event, FitReport, HeldOut
+from softki.refitting import refit, refit_scales
+from softki.report import Event, FitReport
 from softki.settings import FitSettings
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Batch",
     "ConvergenceWarning",
     "Data",
     "Event",
@@ -31,10 +33,12 @@ __all__ = [
     "FitSettings",
     "Function",
     "GramStatistics",
-    "HeldOut",
+    "Hutchinson",
     "InvalidInputError",
+    "InvalidTypeError",
     "NumericalError",
     "Posterior",
+    "ScaleWarning",
     "SoftKI",
     "SoftKIError",
     "SoftKIWarning",
@@ -44,6 +48,8 @@ __all__ = [
     "fit",
     "interpolation_weights",
     "log_marginal_likelihood",
+    "posterior_of",
     "refit",
     "refit_scales",
+    "statistics_of",
 ]

@@ -19,7 +19,7 @@ class Batch(NamedTuple):
     noise_scale: Tensor | None = None  # σ, (n,); None stands for 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Data:
     """All rows, on one device. Parts of it are gathered when they are asked for."""
 
@@ -44,7 +44,7 @@ class Data:
             >>> [len(batch.x) for batch in data.chunks(points=512)]
             [8192, 808]
         """
-        return _Chunks(self, index, chunk_rows(points, self.x.device))
+        return _Chunks(self, index, chunk_rows(max(points, self.x.shape[1]), self.x.device))
 
 
 class _Chunks(Sequence[Batch]):
@@ -89,7 +89,10 @@ class Minibatches:
         return self._data.take(self._order[position * self._size : (position + 1) * self._size])
 
 
-def chunk_rows(points: int, device: torch.device) -> int:
-    """How many rows to hold at once: 32 MB of float64 weights on a CPU, 512 MB on a GPU."""
+def chunk_rows(width: int, device: torch.device) -> int:
+    """Rows to hold at once: each float64 array of that width has 32 MB on a CPU, 512 MB on a GPU.
+
+    The width is the larger of m and d; a few such arrays are alive at a time.
+    """
     elements = 1 << (26 if device.type == "cuda" else 22)
-    return max(1024, elements // points)
+    return max(256, elements // width)

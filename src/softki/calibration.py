@@ -52,7 +52,7 @@ def calibrate(
     unit = (
         torch.ones_like(v) if noise_scale is None else noise_scale.double().cpu()[:, None].square()
     )
-    raw = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    raw = torch.zeros(2, dtype=torch.float64, device="cpu", requires_grad=True)
 
     def factors() -> Tensor:
         return torch.exp(_LOG_BOUND * torch.tanh(raw / _LOG_BOUND))  # a, b/β²
@@ -63,7 +63,8 @@ def calibrate(
 
     def loss() -> Tensor:
         raw.grad = None
-        value = nll() + raw.square().sum() / (2 * _PRIOR_WIDTH**2 * r.numel())
+        prior = factors().log().square().sum() / (2 * _PRIOR_WIDTH**2)
+        value = nll() + prior / r.numel()
         value.backward()
         return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str], also: str = "") 
     raise InvalidInputError(f"unknown {name} {value!r}{hint} is one of: {', '.join(choices)}{also}")
 
 
-def check_range(name: str, value: float, low: float, high: float = float("inf")) -> None:
+def check_range(name: str, value: Any, low: float, high: float = float("inf")) -> None:
     """Raise unless low ≤ value < high.
 
     Example:
@@ -38,28 +39,39 @@ def check_range(name: str, value: float, low: float, high: float = float("inf"))
             ...
         softki.exceptions.InvalidInputError: held_out must be at least 0 and below 1, got 1.0
     """
-    if not low <= value < high:
+    if not isinstance(value, int | float) or not low <= value < high:
         bound = "" if high == float("inf") else f" and below {high:g}"
-        raise InvalidInputError(f"{name} must be at least {low:g}{bound}, got {value}")
+        raise InvalidInputError(f"{name} must be at least {low:g}{bound}, got {value!r}")
 
 
-def check_finite(name: str, value: Tensor) -> None:
-    """Raise if a value is NaN or infinite, with the first row and column.
+def as_double(value: Tensor | float) -> Tensor:
+    """The value in float64: a tensor where it is, a number on the CPU whatever the default."""
+    if isinstance(value, Tensor):
+        return value.detach().double()
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
+
+
+def check_above(name: str, value: Tensor, low: float) -> None:
+    """Raise unless every entry is above low.
 
     Example:
-        >>> check_finite("x", torch.tensor([[0.0, 1.0], [2.0, float("nan")]]))
+        >>> check_above("outputscale", torch.tensor(-1.0), 0.0)
         Traceback (most recent call last):
             ...
-        softki.exceptions.InvalidInputError: x has 1 value that is NaN or infinite, ...
+        softki.exceptions.InvalidInputError: outputscale must be above 0, got -1.0
     """
-    bad = ~torch.isfinite(value)
-    count = int(bad.sum())
-    if count:
-        row, *column = (int(i) for i in bad.nonzero()[0])
-        where = f"row {row}" + (f", column {column[0]}" if column else "")
-        values, them = (
-            ("1 value that is", "it") if count == 1 else (f"{count} values that are", "them")
-        )
-        raise InvalidInputError(
-            f"{name} has {values} NaN or infinite, the first in {where}: remove or impute {them}"
-        )
+    if not bool((value > low).all()):
+        raise InvalidInputError(f"{name} must be above {low:g}, got {value.tolist()}")
+
+
+def check_integer(name: str, value: Any, low: int) -> None:
+    """Raise unless the value is a whole number, at least low.
+
+    Example:
+        >>> check_integer("steps", 2.5, 0)
+        Traceback (most recent call last):
+            ...
+        softki.exceptions.InvalidInputError: steps must be a whole number, at least 0, got 2.5
+    """
+    if not isinstance(value, Integral) or value < low:
+        raise InvalidInputError(f"{name} must be a whole number, at least {low}, got {value!r}")

@@ -51,12 +51,14 @@ def pairs_between(x: Tensor, z: Tensor) -> Pairs:
 def pairs_gradient(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Pull ∂/∂distance (n, m) back to ∂/∂x (n, d) and ∂/∂z (m, d).
 
-    With cᵢⱼ = gᵢⱼ/‖xᵢ − zⱼ‖ (0 at distance zero),  ∂/∂xᵢ = Σⱼ cᵢⱼ (xᵢ − zⱼ)  and
+    With cᵢⱼ = gᵢⱼ/‖xᵢ − zⱼ‖ (0 at distance zero, up to rounding),  ∂/∂xᵢ = Σⱼ cᵢⱼ (xᵢ − zⱼ)  and
     ∂/∂zⱼ = −Σᵢ cᵢⱼ (xᵢ − zⱼ): two matrix products, with the near pairs added one by one.
     """
     x, z, rows, columns = pairs.x, pairs.z, pairs.rows, pairs.columns
     c = gradient / pairs.distance
-    c_near = torch.where(pairs.distance[rows, columns] > 0, c[rows, columns], 0)
+    # A distance at the level of rounding is zero: its direction means nothing.
+    rounding = 8 * torch.finfo(x.dtype).eps * torch.linalg.vector_norm(x, dim=1)  # (n,)
+    c_near = torch.where(pairs.distance[rows, columns] > rounding[rows], c[rows, columns], 0)
     c[rows, columns] = 0
     x_shifted, z_shifted = _shifted(x, z)
     x_gradient = c.sum(1, keepdim=True) * x_shifted - c @ z_shifted

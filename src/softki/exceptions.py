@@ -9,6 +9,10 @@ class InvalidInputError(SoftKIError, ValueError):
     """The data or a parameter cannot be used; the message names it and says what to do."""
 
 
+class InvalidTypeError(InvalidInputError, TypeError):
+    """The data is of a kind that cannot be used; the message says how to convert it."""
+
+
 class NumericalError(SoftKIError, ArithmeticError):
     """A factorisation failed or a result is not finite; the message says which and why."""
 
@@ -19,6 +23,10 @@ class SoftKIWarning(UserWarning):
 
 class TrainingWarning(SoftKIWarning):
     """Training ended early or in an unusual way; the fit that is returned is the best so far."""
+
+
+class ScaleWarning(SoftKIWarning):
+    """The data is far from standardised, which a fit expects."""
 
 
 class ConvergenceWarning(SoftKIWarning):

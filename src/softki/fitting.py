@@ -6,17 +6,18 @@ points and temperature → training → statistics of all rows → posterior, ca
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from softki.batches import Data
-from softki.checks import check_finite
-from softki.exceptions import InvalidInputError
+from softki.calibration import Calibration
+from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning
 from softki.initialization import initial_points, initial_temperature
 from softki.kernels import make_kernel
 from softki.model import SoftKI
@@ -24,14 +25,13 @@ from softki.posterior import Posterior
 from softki.report import Callback, FitReport
 from softki.rows import Rows
 from softki.settings import FitSettings
-from softki.solvers import Solution, solve, statistics_for
+from softki.solvers import solve, statistics_for
 from softki.statistics import Statistics
+from softki.tables import as_tensor, check_finite
 from softki.training import Split, Trainer, held_out_figures, split_rows
 
-Array = Tensor | np.ndarray
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """The result of `fit`."""
 
@@ -39,12 +39,29 @@ class Fit:
     posterior: Posterior  # calibrated, in float64
     statistics: Statistics  # of all rows, in the form that the solver needs
     report: FitReport
+    settings: FitSettings
+
+    def with_rows(self, x: Any, y: Any, noise_variance: Any = None) -> Self:
+        """This fit with more rows: their statistics added, the posterior solved anew.
+
+        Points, kernel, noise and calibration stay as they were learned. The rows must be
+        standardised like those of the fit.
+        """
+        device = self.posterior.points.device
+        data = checked_data(x, y, noise_variance, self.settings.dtype, device)
+        with _full_float32():
+            added = statistics_of(self.model, data, self.settings)
+            statistics = self.statistics + added
+            posterior = posterior_of(self.model, statistics, self.settings, self.report.calibration)
+        return replace(self, posterior=posterior, statistics=statistics)
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def fit(
-    x: Array,
-    y: Array,
-    noise_variance: Array | None = None,
+    x: Any,
+    y: Any,
+    noise_variance: Any = None,
     *,
     settings: FitSettings | None = None,
     model: SoftKI | None = None,
@@ -54,7 +71,8 @@ def fit(
     """Fit SoftKI to standardised rows.
 
     Args:
-        x: inputs (n, d), each column with mean 0 and standard deviation 1.
+        x: inputs (n, d), each column with mean 0 and standard deviation 1: a NumPy array, a torch
+            tensor, or a data frame.
         y: targets (n,) or (n, t), standardised likewise; all share kernel and noise.
         noise_variance: known noise σᵢ² of each row (n,), relative to the learned β².
         settings: how to fit.
@@ -71,13 +89,161 @@ def fit(
         True
     """
     settings = settings or FitSettings()
-    data = _checked_data(x, y, noise_variance, settings.dtype, device)
-    generator = torch.Generator().manual_seed(settings.seed)
-    seconds: dict[str, float] = {}
+    data = checked_data(x, y, noise_variance, settings.dtype, device)
+    generator = torch.Generator("cpu").manual_seed(settings.seed)
     split = split_rows(len(data), settings.held_out, generator)
-    with _timed(seconds, "initialization"):
-        model = model or initial_model(data.x, settings, generator)
-    report = FitReport(
+    seconds: dict[str, float] = {}
+    with _full_float32():
+        with _timed(seconds, "initialization", data.x.device):
+            model = model or initial_model(data.x, settings, generator)
+            _check_model(model, data)
+        report = _new_report(model, data, split, settings, seconds)
+        Trainer(model, data, split, settings, report, callbacks).run()
+        with _timed(seconds, "posterior", data.x.device):
+            posterior, statistics = _final_posterior(model, data, split, settings, report)
+    return Fit(model, posterior, statistics, report, settings)
+
+
+def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) -> SoftKI:
+    """The model before training: k-means points divided by T₀, default kernel and noise."""
+    d = x.shape[1]
+    start = torch.tensor(initial_temperature(d), dtype=torch.float64, device=x.device)
+    points = initial_points(x, settings.points, generator)
+    if settings.temperature == "none":
+        temperature = None
+    else:
+        points = points / start
+        temperature = start if settings.temperature == "one" else start.expand(d)
+    return SoftKI(points, make_kernel(settings.kernel, d), temperature).to(x.device)
+
+
+@torch.no_grad()
+def statistics_of(
+    model: SoftKI, data: Data, settings: FitSettings, index: Tensor | None = None
+) -> Statistics:
+    """Statistics of all rows, or of those at the index, in the form that the solver needs."""
+    rows = Rows(model, data.chunks(len(model.points), index))
+    return statistics_for(settings.solver).from_blocks(rows)
+
+
+@torch.no_grad()
+def posterior_of(
+    model: SoftKI,
+    statistics: Statistics,
+    settings: FitSettings,
+    calibration: Calibration | None = None,
+    report: FitReport | None = None,
+) -> Posterior:
+    """The posterior given the statistics, calibrated; log p is noted in the report."""
+    K, noise_variance = model.kernel_matrix(), model.noise_variance
+    solution = solve(K, statistics, noise_variance, settings.solver, settings.cg_tolerance)
+    if report is not None and solution.log_likelihood is not None:
+        report.log_marginal_likelihood = float(solution.log_likelihood)
+    if not bool(solution.mean.isfinite().all() and solution.root.isfinite().all()):
+        raise NumericalError(
+            "the posterior is not finite: training diverged; lower learning_rate, or check the "
+            "scale of the data"
+        )
+    posterior = Posterior.from_solution(model, solution)
+    if calibration is None:
+        return posterior
+    return posterior.calibrated(calibration.scale, calibration.noise_variance)
+
+
+def checked_data(
+    x: Any,
+    y: Any,
+    noise_variance: Any,
+    dtype: torch.dtype,
+    device: torch.device | str | None,
+) -> Data:
+    """The rows as tensors on the device, or an error that says what is wrong with them."""
+    x, y = as_tensor(x, "x"), as_tensor(y, "y")
+    device = _checked_device(x.device if device is None else device)
+    if x.ndim != 2 or x.numel() == 0:
+        raise InvalidInputError(
+            f"x must be a table of shape (n, d) with rows and columns, got {tuple(x.shape)}"
+        )
+    if y.ndim not in (1, 2) or len(y) != len(x) or y.numel() == 0:
+        raise InvalidInputError(
+            f"y must have the shape ({len(x)},) or ({len(x)}, targets) to match x, "
+            f"got {tuple(y.shape)}"
+        )
+    x, y = _checked_scale("x", x, dtype), _checked_scale("y", y.reshape(len(x), -1), dtype)
+    scale = None
+    if noise_variance is not None:
+        scale = _checked_noise(noise_variance, len(x)).sqrt().to(device, dtype)
+    return Data(x.to(device), y.to(device), scale)
+
+
+def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+    """The values in the precision of the fit; a warning if they are far from standardised."""
+    check_finite(values, name)
+    if values.is_inference():
+        values = values.clone()
+    limit = torch.finfo(dtype).max ** 0.4  # distances square it and sum over columns
+    largest = values.abs().amax(0)
+    if bool((largest > limit).any()):
+        column = int(largest.argmax())
+        raise InvalidInputError(
+            f"{name} has values up to {float(largest[column]):.3g} in column {column}, too large "
+            f"for {dtype}: standardise it"
+        )
+    mean, std = values.double().mean(0), values.double().std(0, correction=0)
+    far = (mean.abs() > 10) | (std > 10)
+    if bool(far.any()):
+        column = int(far.nonzero()[0])
+        warnings.warn(
+            f"{name} column {column} has mean {float(mean[column]):.3g} and standard deviation "
+            f"{float(std[column]):.3g}; fit expects about 0 and 1, and its error bars and noise "
+            "rely on it: standardise the data first",
+            ScaleWarning,
+            stacklevel=5,
+        )
+    return values.to(dtype)
+
+
+def _checked_noise(noise_variance: Any, count: int) -> Tensor:
+    noise = as_tensor(noise_variance, "noise_variance").double()
+    if noise.shape != (count,):
+        raise InvalidInputError(
+            f"noise_variance must have the shape ({count},), got {tuple(noise.shape)}"
+        )
+    check_finite(noise, "noise_variance")
+    if not bool((noise > 0).all()):
+        row = int((noise <= 0).nonzero()[0])
+        raise InvalidInputError(
+            f"noise_variance must be positive, got {float(noise[row])} in row {row}"
+        )
+    return noise
+
+
+def _checked_device(device: torch.device | str) -> torch.device:
+    try:
+        device = torch.device(device)
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"unknown device {device!r}: it is 'cpu', 'cuda' or 'cuda:0', for example"
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidInputError(
+            "device 'cuda' was asked for, but torch finds no CUDA device: use 'cpu'"
+        )
+    return device
+
+
+def _check_model(model: SoftKI, data: Data) -> None:
+    d = model.points.shape[1]
+    if d != data.x.shape[1]:
+        raise InvalidInputError(f"the model is for {d} columns, the data has {data.x.shape[1]}")
+    model.to(data.x.device)
+
+
+def _new_report(
+    model: SoftKI, data: Data, split: Split, settings: FitSettings, seconds: dict[str, float]
+) -> FitReport:
+    objective = settings.objective
+    return FitReport(
         rows=len(data),
         held_out_rows=len(split.held_out),
         dimension=data.x.shape[1],
@@ -85,19 +251,15 @@ def fit(
         points=len(model.points),
         device=str(data.x.device),
         precision=str(settings.dtype).removeprefix("torch."),
-        objective=settings.objective,
+        objective=objective if isinstance(objective, str) else type(objective).__name__,
         solver=settings.solver,
         jitter=model.jitter,
         planned_steps=settings.steps,
         seconds=seconds,
     )
-    Trainer(model, data, split, settings, report, callbacks).run()
-    with _timed(seconds, "posterior"), torch.no_grad():
-        posterior, statistics = final_posterior(model, data, split, settings, report)
-    return Fit(model, posterior, statistics, report)
 
 
-def final_posterior(
+def _final_posterior(
     model: SoftKI, data: Data, split: Split, settings: FitSettings, report: FitReport
 ) -> tuple[Posterior, Statistics]:
     """The posterior on all rows, calibrated on the held-out ones.
@@ -105,86 +267,31 @@ def final_posterior(
     The statistics of the training rows give the posterior that a and b are fitted to; adding
     those of the held-out rows gives the final one.
     """
-    form, K, m = statistics_for(settings.solver), model.kernel_matrix(), len(model.points)
-
-    def statistics_of(index: Tensor) -> Statistics:
-        return form.from_blocks(Rows(model, data.chunks(m, index.to(data.x.device))))
-
-    def solved(statistics: Statistics) -> Solution:
-        return solve(K, statistics, model.noise_variance, settings.solver)
-
-    statistics = statistics_of(split.training)
-    if len(split.held_out):
-        trained = Posterior.from_solution(model, solved(statistics))
-        held_out = data.take(split.held_out.to(data.x.device))
-        report.calibration = held_out_figures(report.best_step, held_out, trained).calibration
-        statistics = statistics + statistics_of(split.held_out)
-    solution = solved(statistics)
-    if solution.log_likelihood is not None:
-        report.log_marginal_likelihood = float(solution.log_likelihood)
-    posterior = Posterior.from_solution(model, solution)
-    if report.calibration is not None:
-        a, b, _ = report.calibration
-        posterior = posterior.calibrated(a, b)
-    return posterior, statistics
-
-
-def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) -> SoftKI:
-    """The model before training: k-means points divided by T₀, default kernel and noise."""
-    d = x.shape[1]
-    start = initial_temperature(d)
-    temperature = {
-        "none": None,
-        "one": torch.tensor(start),
-        "per_dimension": torch.full((d,), start),
-    }[settings.temperature]
-    points = initial_points(x, settings.points, generator)
-    if temperature is not None:
-        points = points / start
-    return SoftKI(points, make_kernel(settings.kernel, d), temperature).to(x.device)
-
-
-def _checked_data(
-    x: Array,
-    y: Array,
-    noise_variance: Array | None,
-    dtype: torch.dtype,
-    device: torch.device | str | None,
-) -> Data:
-    x, y = torch.as_tensor(x), torch.as_tensor(y)
-    if x.ndim != 2 or x.numel() == 0:
-        raise InvalidInputError(
-            f"x must be a table of shape (n, d) with rows and columns, got {tuple(x.shape)}"
-        )
-    device = device or x.device
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInputError("device 'cuda' was asked for, but torch finds no CUDA device")
-    if y.ndim not in (1, 2) or len(y) != len(x) or y.numel() == 0:
-        raise InvalidInputError(
-            f"y must have the shape ({len(x)},) or ({len(x)}, targets) to match x, "
-            f"got {tuple(y.shape)}"
-        )
-    x, y = x.to(device, dtype), y.reshape(len(x), -1).to(device, dtype)
-    check_finite("x", x)
-    check_finite("y", y)
-    if noise_variance is None:
-        return Data(x, y)
-    noise_variance = torch.as_tensor(noise_variance).to(device, dtype)
-    if noise_variance.shape != (len(x),):
-        raise InvalidInputError(
-            f"noise_variance must have the shape ({len(x)},), got {tuple(noise_variance.shape)}"
-        )
-    check_finite("noise_variance", noise_variance)
-    if not bool((noise_variance > 0).all()):
-        row = int((noise_variance <= 0).nonzero()[0])
-        raise InvalidInputError(
-            f"noise_variance must be positive, got {float(noise_variance[row])} in row {row}"
-        )
-    return Data(x, y, noise_variance.sqrt())
+    training, held_out = (i.to(data.x.device) for i in (split.training, split.held_out))
+    statistics = statistics_of(model, data, settings, training)
+    if len(held_out):
+        trained = posterior_of(model, statistics, settings)
+        figures = held_out_figures(report.best_step, data.take(held_out), trained)
+        report.calibration = figures.calibration
+        statistics = statistics + statistics_of(model, data, settings, held_out)
+    return posterior_of(model, statistics, settings, report.calibration, report), statistics
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+def _full_float32() -> Iterator[None]:
+    """Float32 products in full precision: the shorter formats of GPUs ruin the gradient."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str, device: torch.device) -> Iterator[None]:
     start = time.perf_counter()
     yield
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     seconds[stage] = time.perf_counter() - start

@@ -5,7 +5,9 @@ With D = S K Sᵀ + β² diag(σ²), D u₀ = y and D uⱼ = wⱼ for l probes w
     pseudoloss = ½ u₀ᵀD u₀ − (1/2l) Σⱼ uⱼᵀD wⱼ      (every u held constant)
 
 has the gradient ½ u₀ᵀ∂D u₀ − (1/2l) Σⱼ uⱼᵀ∂D wⱼ, whose expectation is that of log p. Its value
-means nothing and is not reported. It needs products with S and K only, no factorisation.
+means nothing and is not reported. It takes products with S and K only: neither D nor K need be
+positive definite to the last digit, as a Cholesky factorisation would want. Vectors are in
+float64: in float32 a small β² leaves no digit of the gradient.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from linear_operator import pivoted_cholesky
 from torch import Tensor
 
 from softki.conjugate_gradients import Map, conjugate_gradients
+from softki.exceptions import NumericalError
 from softki.objective import Adjoint
 from softki.rows import Rows
 from softki.solvers import factorise
@@ -62,60 +65,55 @@ class Hutchinson:
             ∂/∂S = −u₀(K g₀)ᵀ + (1/2l) Σⱼ [ uⱼ(K g_w)ᵀ + wⱼ(K gᵤ)ᵀ ]
             ∂/∂β² = −½ Σᵢ σᵢ² u₀ᵢ² + (1/2l) Σⱼ Σᵢ σᵢ² uⱼᵢwⱼᵢ
         """
-        y, noise_square = rows.targets, rows.noise_square
-        t, size = y.shape[1], y.numel()
-        K_rows, noise = K.to(y.dtype), noise_variance.to(y.dtype) * noise_square  # (n, 1)
-
-        def matmul(v: Tensor) -> Tensor:
-            return rows.matmul(K_rows @ rows.transposed_matmul(v)) + noise * v
-
-        solved, converged = conjugate_gradients(
-            matmul,
-            torch.cat([y, probes], 1),
-            self.tolerance,
-            self.max_iterations,
-            self._preconditioner(rows, K, noise),
-        )
-        self.unconverged += not converged
-        u0, u = solved[:, :t], solved[:, t:]
-        share = t / (2 * probes.shape[1])
-        g0, gu, gw = (
-            part.double()
-            for part in rows.transposed_matmul(torch.cat([u0, u, probes], 1)).split(
-                [t, u.shape[1], u.shape[1]], dim=1
-            )
-        )
+        y, sigma_square = rows.targets, rows.noise_square
+        t, l, size = y.shape[1], probes.shape[1], y.numel()  # noqa: E741
+        solved = self._solve(rows, K, noise_variance * sigma_square, torch.cat([y, probes], 1))
+        u0, u = solved.split([t, l], dim=1)
+        g = rows.transposed_matmul(torch.cat([u0, u, probes], 1))
+        g0, gu, gw = g.split([t, l, l], dim=1)
+        K_g0, K_gu, K_gw = ((K @ g) / size).split([t, l, l], dim=1)
+        share = t / (2 * l)
         cross = gu @ gw.T
         kernel = (share * (cross + cross.T) - g0 @ g0.T) / 2
-        beta = (
-            share * (noise_square * u * probes).double().sum()
-            - (noise_square * u0 * u0).double().sum() / 2
-        )
-        K_g0, K_gu, K_gw = ((K @ g).to(y.dtype) / size for g in (g0, gu, gw))
+        noise = share * (sigma_square * u * probes).sum() - (sigma_square * u0 * u0).sum() / 2
 
         def weights(block: Features, part: slice) -> Tensor:
-            return share * (u[part] @ K_gw.T + probes[part] @ K_gu.T) - u0[part] @ K_g0.T
+            gradient = share * (u[part] @ K_gw.T + probes[part] @ K_gu.T) - u0[part] @ K_g0.T
+            return gradient.to(block.weights.dtype)
 
-        return Adjoint("hutchinson", None, kernel / size, beta / size, weights)
+        return Adjoint("hutchinson", None, kernel / size, noise / size, weights)
 
-    def _preconditioner(self, rows: Rows, K: Tensor, noise: Tensor) -> Map | None:
-        if not self.preconditioner_rank:
-            return None
-        return woodbury_preconditioner(rows, K, noise, self.preconditioner_rank)
+    def _solve(self, rows: Rows, K: Tensor, noise: Tensor, right: Tensor) -> Tensor:
+        """D⁻¹ right, with D = S K Sᵀ + diag(noise)."""
+
+        def matmul(v: Tensor) -> Tensor:
+            return rows.matmul(K @ rows.transposed_matmul(v)) + noise * v
+
+        preconditioner = None
+        if self.preconditioner_rank:
+            preconditioner = woodbury_preconditioner(rows, K, noise, self.preconditioner_rank)
+        solved, converged = conjugate_gradients(
+            matmul, right, self.tolerance, self.max_iterations, preconditioner
+        )
+        self.unconverged += not converged
+        return solved
 
 
-def woodbury_preconditioner(rows: Rows, K: Tensor, noise: Tensor, rank: int) -> Map:
+def woodbury_preconditioner(rows: Rows, K: Tensor, noise: Tensor, rank: int) -> Map | None:
     """v ↦ (F Fᵀ + N)⁻¹ v with F = S·(pivoted Cholesky factor of K), N = diag(noise).
 
         (F Fᵀ + N)⁻¹ = N⁻¹ − N⁻¹F (I + FᵀN⁻¹F)⁻¹ FᵀN⁻¹
 
-    The factor is taken of the m×m matrix K, so that it costs no pass over the rows.
+    The factor is taken of the m×m matrix K, so that it costs no pass over the rows. None where
+    I + FᵀN⁻¹F is not positive definite: conjugate gradients then go without.
     """
-    factor = pivoted_cholesky(K, rank=min(rank, len(K))).to(noise.dtype)  # (m, k)
-    F = rows.matmul(factor)  # (n, k)
-    inner = F.T.double() @ (F / noise).double()
+    F = rows.matmul(pivoted_cholesky(K, rank=min(rank, len(K))))  # (n, k)
+    inner = F.T @ (F / noise)
     inner.diagonal().add_(1)
-    L = factorise(inner, "the preconditioner").to(noise.dtype)
+    try:
+        L = factorise(inner, "the preconditioner")
+    except NumericalError:
+        return None
 
     def precondition(v: Tensor) -> Tensor:
         v = v / noise

@@ -1,4 +1,4 @@
-"""Where training starts: k-means centres, temperature and noise."""
+"""Where training starts: k-means centres and the temperature."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _KMEANS_ITERATIONS = 10
 def initial_temperature(dimension: int) -> float:
     """T₀ = 0.2 √d.
 
-    Standardised rows lie about √d apart. With T = 1 the softmax is then nearly one-hot in high
-    dimension and training does not recover; with 0.2 √d the distances are about 5 for every d.
+    Standardised rows lie about √(2d) apart. With T = 1 the softmax is then nearly one-hot in
+    high dimension, and training does not recover; with 0.2 √d they are about 7 apart for every d.
     """
     return 0.2 * math.sqrt(dimension)
 
@@ -36,13 +36,13 @@ def initial_points(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """
     size = max(_ROWS_PER_POINT * count, 10_000)
     if len(x) > size:
-        x = x[torch.randperm(len(x), generator=generator)[:size].to(x.device)]
+        x = x[torch.randperm(len(x), generator=generator, device="cpu")[:size].to(x.device)]
     distinct = torch.unique(x, dim=0)
     if len(distinct) <= count:
         return distinct.double()
     if x.is_cuda:
         return _lloyd(x, _plus_plus(x, count, generator)).double()
-    seed = int(torch.randint(2**31 - 1, (), generator=generator))
+    seed = int(torch.randint(2**31 - 1, (), generator=generator, device="cpu"))
     return torch.from_numpy(_sklearn_kmeans(x.numpy(), count, seed)).double()
 
 
@@ -60,7 +60,7 @@ def _plus_plus(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
     The draws are inverse cumulative sums on the device of x, so that nothing waits for the host.
     """
-    uniform = torch.rand(count, generator=generator).to(x)
+    uniform = torch.rand(count, generator=generator, device="cpu").to(x)
     chosen = (uniform[:1] * len(x)).long()
     squared = torch.full_like(x[:, 0], math.inf)
     for draw in uniform[1:]:
@@ -76,7 +76,7 @@ def _lloyd(x: Tensor, centres: Tensor) -> Tensor:
     m = len(centres)
     for _ in range(_KMEANS_ITERATIONS):
         sums, sizes = torch.zeros_like(centres), centres.new_zeros(m, 1)
-        for part in x.split(chunk_rows(m, x.device)):
+        for part in x.split(chunk_rows(max(centres.shape), x.device)):
             nearest = pairs_between(part, centres).distance.argmin(1)
             # A product with the one-hot matrix adds in a fixed order, unlike a scatter.
             members = torch.nn.functional.one_hot(nearest, m).to(x.dtype)  # (rows, m)

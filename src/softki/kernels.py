@@ -17,7 +17,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from softki.checks import check_choice
+from softki.checks import as_double, check_above, check_choice
 from softki.distances import pairwise_distance
 from softki.exceptions import InvalidInputError
 
@@ -40,16 +40,11 @@ class StationaryKernel(nn.Module):
         max_lengthscale: float = 5.0,
     ) -> None:
         super().__init__()
-        if not 0 < lengthscale < max_lengthscale:
-            raise InvalidInputError(
-                f"lengthscale must lie between 0 and max_lengthscale = {max_lengthscale}, "
-                f"got {lengthscale}"
-            )
         self.max_lengthscale = max_lengthscale
-        self.raw_lengthscale = nn.Parameter(torch.zeros(dimension, dtype=torch.float64))
-        self.log_outputscale = nn.Parameter(torch.zeros((), dtype=torch.float64))
-        self.lengthscale = torch.tensor(lengthscale, dtype=torch.float64)
-        self.outputscale = torch.tensor(outputscale, dtype=torch.float64)
+        self.raw_lengthscale = _parameter(dimension)
+        self.log_outputscale = _parameter()
+        self.lengthscale = lengthscale
+        self.outputscale = outputscale
 
     @property
     def lengthscale(self) -> Tensor:
@@ -57,9 +52,15 @@ class StationaryKernel(nn.Module):
         return self.max_lengthscale * torch.sigmoid(self.raw_lengthscale)
 
     @lengthscale.setter
-    def lengthscale(self, value: Tensor) -> None:
+    def lengthscale(self, value: Tensor | float) -> None:
+        value = as_double(value)
+        if not bool(((value > 0) & (value < self.max_lengthscale)).all()):
+            raise InvalidInputError(
+                f"lengthscale must lie between 0 and max_lengthscale = {self.max_lengthscale}, "
+                f"got {value.tolist()}"
+            )
         with torch.no_grad():
-            self.raw_lengthscale.copy_(torch.logit(value.double() / self.max_lengthscale))
+            self.raw_lengthscale.copy_(torch.logit(value / self.max_lengthscale))
 
     @property
     def outputscale(self) -> Tensor:
@@ -67,9 +68,11 @@ class StationaryKernel(nn.Module):
         return self.log_outputscale.exp()
 
     @outputscale.setter
-    def outputscale(self, value: Tensor) -> None:
+    def outputscale(self, value: Tensor | float) -> None:
+        value = as_double(value)
+        check_above("outputscale", value, 0.0)
         with torch.no_grad():
-            self.log_outputscale.copy_(value.double().log())
+            self.log_outputscale.copy_(value.log())
 
     def forward(self, z: Tensor) -> Tensor:
         """The covariance matrix (m, m) of the points z (m, d)."""
@@ -120,7 +123,7 @@ class RationalQuadratic(StationaryKernel):
 
     def __init__(self, dimension: int, **settings: float) -> None:
         super().__init__(dimension, **settings)
-        self.log_alpha = nn.Parameter(torch.zeros((), dtype=torch.float64))
+        self.log_alpha = _parameter()
 
     def correlation(self, r: Tensor) -> Tensor:
         """(1 + r²/2α)^(−α)."""
@@ -144,10 +147,18 @@ def make_kernel(kernel: str | StationaryKernel | Kernel, dimension: int) -> nn.M
         >>> make_kernel("matern52", dimension=3).lengthscale.detach()
         tensor([1., 1., 1.], dtype=torch.float64)
     """
+    if isinstance(kernel, StationaryKernel) and len(kernel.raw_lengthscale) != dimension:
+        raise InvalidInputError(
+            f"the kernel is for {len(kernel.raw_lengthscale)} columns, the data has {dimension}"
+        )
     if isinstance(kernel, StationaryKernel | Kernel):
         return copy.deepcopy(kernel).double()
     check_choice("kernel", kernel, KERNELS, ", or a gpytorch.kernels.Kernel")
     return KERNELS[kernel](dimension)
+
+
+def _parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(shape, dtype=torch.float64, device="cpu"))
 
 
 def kernel_matrix(kernel: nn.Module, z: Tensor) -> Tensor:

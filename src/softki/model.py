@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from softki.checks import as_double, check_above
 from softki.exceptions import InvalidInputError
 from softki.interpolation import interpolation_weights
 from softki.kernels import kernel_matrix
@@ -35,18 +36,20 @@ class SoftKI(nn.Module):
         self,
         points: Tensor,
         kernel: nn.Module,
-        temperature: Tensor | None = None,
+        temperature: Tensor | float | None = None,
         noise_variance: float = 0.1,
         jitter: float = 1e-6,
     ) -> None:
         super().__init__()
+        if points.ndim != 2 or points.numel() == 0:
+            raise InvalidInputError(f"points must have the shape (m, d), got {tuple(points.shape)}")
         self.points = nn.Parameter(points.detach().double().clone())
         self.kernel = kernel
         self.jitter = jitter
         self.raw_noise_variance = nn.Parameter(
             torch.zeros((), dtype=torch.float64, device=points.device)
         )
-        self.noise_variance = torch.tensor(noise_variance, dtype=torch.float64)
+        self.noise_variance = noise_variance
         self.log_temperature: nn.Parameter | None = None
         if temperature is not None:
             self.log_temperature = nn.Parameter(self._checked_temperature(temperature).log())
@@ -57,13 +60,11 @@ class SoftKI(nn.Module):
         return self.min_noise_variance + self.raw_noise_variance.exp()
 
     @noise_variance.setter
-    def noise_variance(self, value: Tensor) -> None:
-        if not value > self.min_noise_variance:
-            raise InvalidInputError(
-                f"noise_variance must be above {self.min_noise_variance}, got {float(value)}"
-            )
+    def noise_variance(self, value: Tensor | float) -> None:
+        value = as_double(value)
+        check_above("noise_variance", value, self.min_noise_variance)
         with torch.no_grad():
-            self.raw_noise_variance.copy_((value.double() - self.min_noise_variance).log())
+            self.raw_noise_variance.copy_((value - self.min_noise_variance).log())
 
     @property
     def temperature(self) -> Tensor | None:
@@ -79,16 +80,20 @@ class SoftKI(nn.Module):
 
     def kernel_matrix(self) -> Tensor:
         """K = k(z, z) + jitter·k̄·I, (m, m) in float64."""
-        K = kernel_matrix(self.kernel, self.points)
+        K, m = kernel_matrix(self.kernel, self.points), len(self.points)
+        if K.shape != (m, m):
+            raise InvalidInputError(
+                f"the kernel gave a matrix of shape {tuple(K.shape)} for {m} points, not "
+                f"{(m, m)}: batched, multi-task and derivative kernels do not serve here"
+            )
         return K + torch.diag_embed(self.jitter * K.diagonal().mean().expand(len(K)))
 
-    def _checked_temperature(self, temperature: Tensor) -> Tensor:
-        temperature = temperature.detach().to(self.points)
+    def _checked_temperature(self, temperature: Tensor | float) -> Tensor:
+        temperature = as_double(temperature).to(self.points.device)
         if temperature.shape not in ((), self.points.shape[1:]):
             raise InvalidInputError(
                 f"temperature must have shape () or ({self.points.shape[1]},), "
                 f"got {tuple(temperature.shape)}"
             )
-        if not bool((temperature > 0).all()):
-            raise InvalidInputError("temperature must be positive")
+        check_above("temperature", temperature, 0.0)
         return temperature

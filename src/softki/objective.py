@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from softki.batches import Batch
@@ -24,7 +23,7 @@ from softki.rows import Rows, sliced
 from softki.statistics import Features, GramStatistics
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Adjoint:
     """The gradient of the loss, per observed value, where the rows meet the parameters."""
 
@@ -50,6 +49,7 @@ def backward(model: SoftKI, batches: Sequence[Batch], objective: Objective) -> A
     once for the statistics, once to push each block's ∂/∂S through its softmax.
 
     Example:
+        >>> import torch
         >>> from softki.kernels import Matern32
         >>> model = SoftKI(torch.tensor([[-1.0], [1.0]]), Matern32(1))
         >>> x = torch.linspace(-2, 2, 8, dtype=torch.float64)[:, None]
@@ -61,8 +61,11 @@ def backward(model: SoftKI, batches: Sequence[Batch], objective: Objective) -> A
     K, noise_variance = model.kernel_matrix(), model.noise_variance
     adjoint = objective(rows, K.detach(), noise_variance.detach())
     for part, block in sliced(rows.differentiable()):
-        block.weights.backward(adjoint.weights(block, part))
-    torch.autograd.backward([K, noise_variance], [adjoint.kernel, adjoint.noise])
+        if block.weights.requires_grad:
+            block.weights.backward(adjoint.weights(block, part))
+    for value, gradient in ((K, adjoint.kernel), (noise_variance, adjoint.noise)):
+        if value.requires_grad:  # parameters may be frozen
+            value.backward(gradient)
     return adjoint
 
 
@@ -119,4 +122,7 @@ class Stabilised:
         except NumericalError as error:
             reason = str(error)
         self.fallbacks[reason] += 1
-        return self.fallback(rows, K, noise_variance)
+        try:
+            return self.fallback(rows, K, noise_variance)
+        except NumericalError as error:
+            raise NumericalError(f"{reason}; and in the fallback, {error}") from error

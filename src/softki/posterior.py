@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -21,9 +21,10 @@ from softki.exceptions import InvalidInputError
 from softki.interpolation import interpolation_weights
 from softki.model import SoftKI
 from softki.solvers import Solution
+from softki.tables import as_tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Function:
     """f(x) = s(x)ᵀu for coefficients u (m, …): the posterior mean, or draws.
 
@@ -34,11 +35,11 @@ class Function:
     temperature: Tensor | None  # T, () or (d,)
     coefficients: Tensor  # (m, …)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Any) -> Tensor:
         """f at the rows of x (n, d): (n, …)."""
         return self.map(x, lambda part: torch.tensordot(self.weights(part), self.coefficients, 1))
 
-    def gradient(self, x: Tensor) -> Tensor:
+    def gradient(self, x: Any) -> Tensor:
         """∂f/∂x at the rows of x (n, d): (n, …, d)."""
         return self.map(x, self._gradient)
 
@@ -46,39 +47,43 @@ class Function:
         """s(x), (n, m)."""
         return interpolation_weights(x, self.points, self.temperature)
 
-    def map(self, x: Tensor, apply: Callable[[Tensor], Tensor]) -> Tensor:
+    def map(self, x: Any, apply: Callable[[Tensor], Tensor]) -> Tensor:
         """Apply to the rows of x chunk by chunk, and concatenate."""
+        if not isinstance(x, Tensor):
+            x = as_tensor(x, "x")
         if x.ndim != 2 or x.shape[1] != self.points.shape[1]:
             raise InvalidInputError(
                 f"x must have the shape (n, {self.points.shape[1]}), got {tuple(x.shape)}"
             )
-        size = chunk_rows(len(self.points), self.points.device)
+        size = chunk_rows(max(self.points.shape), self.points.device)
         return torch.cat([apply(part.to(self.points)) for part in x.split(size)])
 
     def _gradient(self, x: Tensor) -> Tensor:
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.detach().clone().requires_grad_()
             values = self.weights(x) @ self.coefficients.flatten(1)  # (n, c)
             columns = [
                 torch.autograd.grad(column.sum(), x, retain_graph=True)[0]
                 for column in values.unbind(1)
             ]
-        return torch.stack(columns, 1).unflatten(1, self.coefficients.shape[1:])
+        gradient = torch.stack(columns, 1) if columns else x.new_zeros(len(x), 0, x.shape[1])
+        return gradient.unflatten(1, self.coefficients.shape[1:])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """The posterior of f, and of y = f + noise, for t targets that share the covariance.
 
     Inputs and results are standardised like the training data. Variances and covariances are
-    those of f, the same for every target; those of y have `noise_variance` added.
+    those of f, the same for every target. The variance of y has `noise_variance` added, times
+    σ² for a row whose relative noise σ² is known.
 
     Attributes:
         points: z, (m, d), in units of x/T.
         temperature: T, of shape () or (d,), or None.
         mean_coefficients: μ, (m, t).
         root: (r, m), with cov(u | y) = rootᵀ root.
-        noise_variance: variance of y given f.
+        noise_variance: variance of y given f, where σ² = 1.
 
     Example:
         >>> posterior = Posterior(
@@ -110,10 +115,12 @@ class Posterior:
             noise_variance=model.noise_variance.detach(),
         )
 
-    def to(self, *targets: torch.dtype | torch.device | str) -> Self:
+    def to(self, *args: Any, **kwargs: Any) -> Self:
         """This posterior in another precision or on another device, as `Tensor.to`."""
         moved = {
-            name: value.to(*targets) for name, value in vars(self).items() if value is not None
+            name: value.to(*args, **kwargs)
+            for name, value in vars(self).items()
+            if value is not None
         }
         return replace(self, **moved)
 
@@ -130,7 +137,7 @@ class Posterior:
         """The posterior mean: call it for (n, t), or take its gradient (n, t, d)."""
         return self._function(self.mean_coefficients)
 
-    def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, x: Any) -> tuple[Tensor, Tensor]:
         """Mean (n, t) and variance of f (n,) at the rows of x (n, d)."""
 
         def moments(part: Tensor) -> Tensor:
@@ -141,11 +148,11 @@ class Posterior:
         result = self.mean.map(x, moments)
         return result[:, :-1], result[:, -1]
 
-    def variance(self, x: Tensor) -> Tensor:
+    def variance(self, x: Any) -> Tensor:
         """var f(x) = ‖root·s(x)‖², (n,)."""
         return self.predict(x)[1]
 
-    def covariance(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+    def covariance(self, x: Any, other: Any = None) -> Tensor:
         """cov(f(x), f(x')) between the rows of x (n, d) and of other (n', d): (n, n')."""
         root_features = self._function(self.root.T)
         left = root_features(x)  # (n, r)

@@ -46,7 +46,7 @@ class FitReport:
     points: int  # m, after it was limited to the distinct rows
     device: str
     precision: str
-    objective: str
+    objective: str  # the name of the setting
     solver: str
     jitter: float
     planned_steps: int

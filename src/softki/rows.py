@@ -38,24 +38,26 @@ class Rows:
 
     @property
     def targets(self) -> Tensor:
-        """Y, (n, t)."""
-        return torch.cat([batch.y for batch in self._batches])
+        """Y, (n, t), in float64."""
+        return torch.cat([batch.y.double() for batch in self._batches])
 
     @property
     def noise_square(self) -> Tensor:
-        """σ², (n, 1)."""
+        """σ², (n, 1), in float64."""
         return torch.cat([_noise_square(batch) for batch in self._batches])
 
     def matmul(self, vectors: Tensor) -> Tensor:
-        """S times (m, c): (n, c)."""
-        return torch.cat([block.weights @ vectors for block in self])
+        """S times (m, c): (n, c), in the precision of the vectors."""
+        return torch.cat([block.weights.to(vectors.dtype) @ vectors for block in self])
 
     def transposed_matmul(self, vectors: Tensor) -> Tensor:
-        """Sᵀ times (n, c): (m, c)."""
-        return torch.stack([S.T @ vectors[part] for part, (S, *_) in sliced(self)]).sum(0)
+        """Sᵀ times (n, c): (m, c), in the precision of the vectors."""
+        products = (S.T.to(vectors.dtype) @ vectors[part] for part, (S, *_) in sliced(self))
+        return sum(products, vectors.new_zeros(()))
 
     def _interpolate(self, batch: Batch) -> Features:
-        return Features(self._model.weights(batch.x), batch.y, batch.noise_scale)
+        weights = self._model.weights(batch.x)
+        return Features(weights, batch.y.to(weights.dtype), batch.noise_scale)
 
 
 def sliced(blocks: Iterator[Features] | Rows) -> Iterator[tuple[slice, Features]]:
@@ -69,5 +71,5 @@ def sliced(blocks: Iterator[Features] | Rows) -> Iterator[tuple[slice, Features]
 
 def _noise_square(batch: Batch) -> Tensor:
     if batch.noise_scale is None:
-        return torch.ones_like(batch.y[:, :1])
-    return batch.noise_scale.square()[:, None]
+        return torch.ones_like(batch.y[:, :1], dtype=torch.float64)
+    return batch.noise_scale.double().square()[:, None]

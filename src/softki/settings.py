@@ -8,9 +8,10 @@ from typing import Literal, get_args
 import torch
 from gpytorch.kernels import Kernel
 
-from softki.checks import check_choice, check_range
+from softki.checks import check_choice, check_integer, check_range
 from softki.exceptions import InvalidInputError
 from softki.kernels import KERNELS, StationaryKernel
+from softki.objective import Objective
 from softki.solvers import Solver
 
 ObjectiveName = Literal["stabilised", "exact", "hutchinson"]
@@ -28,7 +29,7 @@ class FitSettings:
             `gpytorch.kernels.Kernel`.
         temperature: one temperature per dimension, one for all, or none.
         objective: `stabilised` (exact, Hutchinson's pseudoloss where that fails), `exact`, or
-            `hutchinson`.
+            `hutchinson`; or any `softki.objective.Objective`, such as `Hutchinson(probes=64)`.
         batch_size: rows a step; None for all rows in every step.
         steps: how many.
         learning_rate: of Adam, at its peak.
@@ -37,6 +38,7 @@ class FitSettings:
             its variance calibrated; 0 for neither.
         patience: evaluations without improvement after which the fit ends; None for never.
         solver: of the final posterior, see `softki.solvers`.
+        cg_tolerance: of the solver `cg`.
         dtype: precision of the work on rows, torch.float32 or torch.float64; parameters and
             m×m algebra are always in float64.
         seed: of everything random.
@@ -51,7 +53,7 @@ class FitSettings:
     points: int = 512
     kernel: str | StationaryKernel | Kernel = "matern32"
     temperature: TemperatureKind = "per_dimension"
-    objective: ObjectiveName = "stabilised"
+    objective: ObjectiveName | Objective = "stabilised"
     batch_size: int | None = 1024
     steps: int = 600
     learning_rate: float = 0.05
@@ -59,6 +61,7 @@ class FitSettings:
     held_out: float = 0.1
     patience: int | None = 8
     solver: Solver = "qr"
+    cg_tolerance: float = 1e-4
     dtype: torch.dtype = torch.float32
     seed: int = 0
 
@@ -67,18 +70,20 @@ class FitSettings:
         if not isinstance(self.kernel, StationaryKernel | Kernel):
             check_choice("kernel", self.kernel, KERNELS, ", or a gpytorch.kernels.Kernel")
         check_choice("temperature", self.temperature, get_args(TemperatureKind))
-        check_choice("objective", self.objective, get_args(ObjectiveName))
+        if not callable(self.objective):
+            check_choice("objective", self.objective, get_args(ObjectiveName))
         check_choice("schedule", self.schedule, get_args(Schedule))
         check_choice("solver", self.solver, get_args(Solver))
-        check_range("points", self.points, 1)
-        check_range("steps", self.steps, 0)
+        check_integer("points", self.points, 1)
+        check_integer("steps", self.steps, 0)
+        check_integer("seed", self.seed, 0)
         check_range("held_out", self.held_out, 0, 1)
         if self.batch_size is not None:
-            check_range("batch_size", self.batch_size, 1)
+            check_integer("batch_size", self.batch_size, 1)
         if self.patience is not None:
-            check_range("patience", self.patience, 1)
-        if not self.learning_rate > 0:
-            raise InvalidInputError(f"learning_rate must be positive, got {self.learning_rate}")
+            check_integer("patience", self.patience, 1)
+        check_range("learning_rate", self.learning_rate, 1e-12)
+        check_range("cg_tolerance", self.cg_tolerance, 0)
         if self.dtype not in (torch.float32, torch.float64):
             raise InvalidInputError(
                 f"dtype must be torch.float32 or torch.float64, got {self.dtype}"

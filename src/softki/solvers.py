@@ -135,7 +135,9 @@ def _solve_paper_system(
     if solver == "cholesky":
         solved = torch.cholesky_solve(right, factorise(C, "Ĉ = K + KGK/β²"))
     elif solver == "solve":
-        solved = torch.linalg.solve(C, right)
+        solved, info = torch.linalg.solve_ex(C, right)
+        if int(info) != 0 or not bool(solved.isfinite().all()):
+            raise NumericalError(f"Ĉ = K + KGK/β² is singular in {C.dtype}")
     else:
         solved, converged = conjugate_gradients(C.matmul, right, tolerance, _CG_ITERATIONS)
         if not converged:

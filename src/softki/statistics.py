@@ -32,7 +32,7 @@ class Features(NamedTuple):
     noise_scale: Tensor | None = None  # σ, (n,); None stands for 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Statistics(ABC):
     """What n rows with t targets tell about the m values u; combine two with `+`."""
 
@@ -80,12 +80,25 @@ class Statistics(ABC):
         return reduce(lambda total, part: total + part, parts, first)
 
     @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(m, t), the number of points and of targets."""
+
+    @property
     def targets(self) -> int:
         """t, the number of targets."""
-        return self.cross.shape[1]
+        return self.shape[1]
+
+    def _check_same_shape(self, other: Statistics) -> None:
+        if type(self) is not type(other) or self.shape != other.shape:
+            raise InvalidInputError(
+                f"cannot add {type(other).__name__} of shape {other.shape} to "
+                f"{type(self).__name__} of shape {self.shape}: both need the same form, points "
+                "and targets"
+            )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GramStatistics(Statistics):
     """The Gram form: cheapest, and squares the condition number of S."""
 
@@ -108,6 +121,12 @@ class GramStatistics(Statistics):
         """yy, (t,)."""
         return self.square
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, t), the number of points and of targets."""
+        m, t = self.cross_matrix.shape
+        return m, t
+
     @classmethod
     def from_block(cls, block: Features) -> Self:
         """G, V and yy of one block, accumulated in float64."""
@@ -116,6 +135,7 @@ class GramStatistics(Statistics):
 
     def __add__(self, other: Self) -> Self:
         """G + G', V + V', yy + yy'."""
+        self._check_same_shape(other)
         return type(self)(
             self.count + other.count,
             self.log_noise + other.log_noise,
@@ -125,7 +145,7 @@ class GramStatistics(Statistics):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SquareRootStatistics(Statistics):
     """The square-root form: G = RsᵀRs is never formed, so that no digits are lost.
 
@@ -161,9 +181,9 @@ class SquareRootStatistics(Statistics):
         return self.targets_factor.square().sum(0)
 
     @property
-    def targets(self) -> int:
-        """t, the number of targets."""
-        return self.factor.shape[1] - self.points
+    def shape(self) -> tuple[int, int]:
+        """(m, t), the number of points and of targets."""
+        return self.points, self.factor.shape[1] - self.points
 
     @classmethod
     def from_block(cls, block: Features) -> Self:
@@ -173,6 +193,7 @@ class SquareRootStatistics(Statistics):
 
     def __add__(self, other: Self) -> Self:
         """R of the two factors stacked."""
+        self._check_same_shape(other)
         return type(self)(
             self.count + other.count,
             self.log_noise + other.log_noise,

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from softki.batches import Batch, Data, Minibatches
 from softki.calibration import calibrate
-from softki.exceptions import NumericalError, TrainingWarning
+from softki.exceptions import InvalidInputError, NumericalError, TrainingWarning
 from softki.hutchinson import Hutchinson
 from softki.metrics import gaussian_nll, rmse
 from softki.model import SoftKI
@@ -34,7 +34,7 @@ from softki.statistics import GramStatistics
 
 # Share of the steps in which the learning rate rises to its peak.
 _WARM_UP = 0.05
-# How often a fit is evaluated on its held-out rows.
+# How often a fit is evaluated on its held-out rows, at most.
 _EVALUATIONS = 24
 # The posterior of an evaluation looks at this many training rows, at most.
 _EVALUATION_ROWS = 65_536
@@ -52,10 +52,14 @@ class Split:
 
 def split_rows(count: int, share: float, generator: torch.Generator) -> Split:
     """Hold out a random share of the rows: at most 10,000, and none if that is fewer than 5."""
-    order = torch.randperm(count, generator=generator)
+    order = torch.randperm(count, generator=generator, device="cpu")
     size = min(round(share * count), 10_000)
     if size < 5:
         size = 0
+    if size == count:
+        raise InvalidInputError(
+            f"held_out={share} of {count} rows leaves no rows to train on: use a smaller share"
+        )
     return Split(order[size:], order[:size])
 
 
@@ -99,7 +103,7 @@ class Trainer:
         try:
             self._loop()
         except KeyboardInterrupt:
-            self._stop("interrupted", warn=True)
+            self._stop("interrupted", warn_from=4)
         self.report.best_step = self.report.steps
         if self.held_out is not None:
             if self.best is None:
@@ -111,7 +115,7 @@ class Trainer:
         self.report.seconds["training"] = time.perf_counter() - start - evaluation
 
     def _loop(self) -> None:
-        every = max(1, self.settings.steps // _EVALUATIONS)
+        every = max(1, math.ceil(self.settings.steps / _EVALUATIONS))
         in_a_row = 0
         for step, batches in zip(range(1, self.settings.steps + 1), self._batches(), strict=False):
             fallbacks = self.report.fallbacks.total()
@@ -123,7 +127,7 @@ class Trainer:
             event = Event(
                 step=step,
                 steps=self.settings.steps,
-                objective=adjoint.objective if adjoint else self.settings.objective,
+                objective=adjoint.objective if adjoint else self.report.objective,
                 log_likelihood=adjoint.log_likelihood if adjoint else None,
                 fallback=self.report.fallbacks.total() > fallbacks,
                 skipped=skipped,
@@ -132,7 +136,9 @@ class Trainer:
             for callback in self.callbacks:
                 callback(event)
             if in_a_row == _MAX_SKIPPED:
-                return self._stop(f"{in_a_row} steps in a row were skipped: {skipped}", warn=True)
+                if self.held_out is None:
+                    self.model.load_state_dict(self._best_state)
+                return self._stop(f"{in_a_row} steps in a row were skipped: {skipped}", warn_from=5)
             if self._out_of_patience(step, every):
                 return self._stop("the held-out NLL no longer improved")
 
@@ -146,6 +152,8 @@ class Trainer:
         for name, parameter in self.model.named_parameters():
             if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
                 return adjoint, self._skip(f"the gradient of {name} is not finite")
+        if self.held_out is None:  # the best that is known is the last with a finite gradient
+            self._best_state = copy.deepcopy(self.model.state_dict())
         self.optimizer.step()
         self.scheduler.step()
         return adjoint, None
@@ -186,6 +194,8 @@ class Trainer:
         return Minibatches(self.data, self.training, size, self.settings.seed)
 
     def _objective(self) -> Objective:
+        if not isinstance(self.settings.objective, str):
+            return self.settings.objective
         if self.settings.objective == "exact":
             return exact
         if self.settings.objective == "hutchinson":
@@ -215,14 +225,15 @@ class Trainer:
         self.report.skipped[reason] += 1
         return reason
 
-    def _stop(self, reason: str, warn: bool = False) -> None:
+    def _stop(self, reason: str, warn_from: int | None = None) -> None:
+        """End the fit; where warn_from is given, warn from that many calls up."""
         self.report.stopped = reason
-        if warn:
+        if warn_from is not None:
             warnings.warn(
                 f"training ended after {self.report.steps} of {self.settings.steps} steps: "
                 f"{reason}; the best parameters so far are kept",
                 TrainingWarning,
-                stacklevel=4,
+                stacklevel=warn_from + 1,
             )
 
 

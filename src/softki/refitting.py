@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ from softki.solvers import factorise
 from softki.statistics import SquareRootStatistics, Statistics
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def refit(model: SoftKI, statistics: Statistics, max_iterations: int = 50) -> float:
     """Maximise log p over the kernel's parameters and β² by L-BFGS, in place.
 
@@ -28,7 +31,8 @@ def refit(model: SoftKI, statistics: Statistics, max_iterations: int = 50) -> fl
     Returns:
         log p per observed value, after.
     """
-    parameters = [*model.kernel.parameters(), model.raw_noise_variance]
+    candidates = [*model.kernel.parameters(), model.raw_noise_variance]
+    parameters = [parameter for parameter in candidates if parameter.requires_grad]
     size = statistics.count * statistics.targets
 
     def loss() -> Tensor:
@@ -36,16 +40,16 @@ def refit(model: SoftKI, statistics: Statistics, max_iterations: int = 50) -> fl
             parameter.grad = None
         K, noise_variance = model.kernel_matrix(), model.noise_variance
         gradient = likelihood_gradient(K.detach(), statistics, noise_variance.detach())
-        torch.autograd.backward(
-            [K, noise_variance],
-            [gradient.kernel / size, gradient.noise / size],
-            inputs=parameters,
-        )
+        for value, adjoint in ((K, gradient.kernel), (noise_variance, gradient.noise)):
+            if value.requires_grad:
+                value.backward(adjoint / size, inputs=parameters)
         return -gradient.log_likelihood / size
 
     return -_minimise(loss, parameters, max_iterations)
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def refit_scales(
     model: SoftKI, statistics: SquareRootStatistics, max_iterations: int = 100
 ) -> float:
@@ -73,30 +77,62 @@ def refit_scales(
             f"{type(model.kernel).__name__} has no single outputscale to refit: wrap it in "
             "gpytorch.kernels.ScaleKernel, or use refit"
         )
+    if not isinstance(statistics, SquareRootStatistics):
+        raise InvalidInputError("refit_scales needs SquareRootStatistics; refit takes both forms")
     with torch.no_grad():
-        L = factorise(model.kernel_matrix() / outputscale, "the kernel matrix K")
-        U, values, _ = torch.linalg.svd(statistics.weights_factor @ L, full_matrices=False)
-        signal = values.square()  # λ², (k,)
-        square = (U.T @ statistics.targets_factor).square().sum(1)  # q², summed over targets
-        total, n, t = statistics.target_square.sum(), statistics.count, statistics.targets
+        spectrum = _spectrum(model.kernel_matrix() / outputscale, statistics)
     log_scale = nn.Parameter(outputscale.detach().log().reshape(()).clone())
     raw_noise = nn.Parameter(model.raw_noise_variance.detach().clone())
+    frozen = not model.raw_noise_variance.requires_grad
 
     def loss() -> Tensor:
         log_scale.grad = raw_noise.grad = None
         noise = model.min_noise_variance + raw_noise.exp()
-        ratio = log_scale.exp() * signal / noise
-        quadratic = (total - (square * ratio / (1 + ratio)).sum()) / noise
-        log_det = ratio.log1p().sum() + n * (noise.log() + math.log(2 * math.pi))
-        value = (quadratic + t * (log_det + statistics.log_noise)) / (2 * n * t)
+        value = -spectrum.log_likelihood(log_scale.exp(), noise) / spectrum.size
         value.backward()
         return value.detach()
 
-    log_likelihood = -_minimise(loss, [log_scale, raw_noise], max_iterations)
+    parameters = [log_scale] if frozen else [log_scale, raw_noise]
+    log_likelihood = -_minimise(loss, parameters, max_iterations)
     model.kernel.outputscale = log_scale.detach().exp()
     with torch.no_grad():
         model.raw_noise_variance.copy_(raw_noise)
     return log_likelihood
+
+
+class _Spectrum(NamedTuple):
+    """What the likelihood as a function of output scale and noise depends on."""
+
+    signal: Tensor  # λ², (k,)
+    square: Tensor  # q², (k,), summed over targets
+    total: Tensor  # yy, summed over targets
+    log_noise: float  # Σ log σᵢ²
+    rows: int  # n
+    targets: int  # t
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.targets
+
+    def log_likelihood(self, outputscale: Tensor, noise_variance: Tensor) -> Tensor:
+        ratio = outputscale * self.signal / noise_variance
+        quadratic = (self.total - (self.square * ratio / (1 + ratio)).sum()) / noise_variance
+        log_det = ratio.log1p().sum() + self.rows * (2 * math.pi * noise_variance).log()
+        return -(quadratic + self.targets * (log_det + self.log_noise)) / 2
+
+
+def _spectrum(K: Tensor, statistics: SquareRootStatistics) -> _Spectrum:
+    """Of K with unit output scale: the singular values of Rs L and what they see of Y."""
+    L = factorise(K, "the kernel matrix K")
+    U, values, _ = torch.linalg.svd(statistics.weights_factor @ L, full_matrices=False)
+    return _Spectrum(
+        signal=values.square(),
+        square=(U.T @ statistics.targets_factor).square().sum(1),
+        total=statistics.target_square.sum(),
+        log_noise=statistics.log_noise,
+        rows=statistics.count,
+        targets=statistics.targets,
+    )
 
 
 def _minimise(

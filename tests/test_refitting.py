@@ -8,7 +8,7 @@ from softki.exceptions import InvalidInputError
 from softki.kernels import Matern32, StationaryKernel, make_kernel
 from softki.likelihood import log_marginal_likelihood
 from softki.model import SoftKI
-from softki.refit import refit, refit_scales
+from softki.refitting import refit, refit_scales
 from softki.statistics import Features, GramStatistics, SquareRootStatistics, Statistics
 
 import dense
@@ -76,6 +76,17 @@ def test_refit_of_the_scales_alone(p: dense.Problem) -> None:
 def _with(model: SoftKI, outputscale: torch.Tensor, noise: torch.Tensor) -> SoftKI:
     model.kernel.outputscale, model.noise_variance = outputscale, noise
     return model
+
+
+def test_refits_leave_frozen_noise_alone(p: dense.Problem) -> None:
+    model, statistics = model_for(p), statistics_of(p, SquareRootStatistics)
+    model.raw_noise_variance.requires_grad_(False)
+    with torch.no_grad():
+        first = refit_scales(model, statistics)
+    assert refit(model, statistics) >= first
+    assert float(model.noise_variance) == pytest.approx(0.5)
+    with pytest.raises(InvalidInputError, match="refit_scales needs SquareRootStatistics"):
+        refit_scales(model, statistics_of(p, GramStatistics))  # type: ignore[arg-type]
 
 
 def test_gpytorch_kernels_refit_too(p: dense.Problem) -> None:

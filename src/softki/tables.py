@@ -1,0 +1,125 @@
+"""Any table in, a tensor of numbers out, or one clear error that names the column.
+
+NumPy arrays, lists, torch tensors, and the data frames of pandas, polars and PyArrow are taken;
+none of those packages is imported. Float32 stays, all other numbers become float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from softki.exceptions import InvalidInputError, InvalidTypeError
+
+_ENCODERS = {
+    "text": "encode it first, for example with sklearn.preprocessing.OneHotEncoder",
+    "categories": "encode it first, for example with sklearn.preprocessing.OneHotEncoder",
+    "dates": "turn it into numbers first, for example into days since a fixed date",
+}
+
+
+def as_tensor(table: Any, name: str = "x") -> Tensor:
+    """The numbers of a table with n rows and d columns, (n, d), or of one column, (n,).
+
+    Example:
+        >>> as_tensor([[1, 2], [3, 4]]).dtype
+        torch.float64
+        >>> as_tensor(np.array([["a", "b"]]))
+        Traceback (most recent call last):
+            ...
+        softki.exceptions.InvalidInputError: x column 0 holds text: encode it first, ...
+    """
+    if isinstance(table, Tensor):
+        return _tensor(table, name)
+    if hasattr(table, "columns"):
+        return torch.from_numpy(_frame(table, name))
+    if hasattr(table, "toarray"):  # SciPy
+        raise InvalidTypeError(
+            f"{name} is a sparse matrix, and sparse data is not supported: pass {name}.toarray()"
+        )
+    array = np.asarray(table)
+    if array.ndim == 2 and array.dtype.kind not in "biuf" and array.shape[1]:
+        columns = [_numbers(array[:, j], f"{name} column {j}") for j in range(array.shape[1])]
+        array = np.column_stack(columns)
+    return torch.from_numpy(_numbers(array, name))
+
+
+def check_finite(values: Tensor, name: str = "x") -> None:
+    """Raise if a value is NaN or infinite, with the first row and column.
+
+    Example:
+        >>> check_finite(torch.tensor([[1.0, 2.0], [np.nan, 3.0]]))
+        Traceback (most recent call last):
+            ...
+        softki.exceptions.InvalidInputError: x contains NaN in row 1, column 0: ...
+    """
+    finite = torch.isfinite(values)
+    if bool(finite.all()):
+        return
+    where = [int(i) for i in (~finite).nonzero()[0]]
+    kind = "NaN" if bool(values[*where].isnan()) else "infinity"
+    place = ", column ".join(map(str, where))
+    raise InvalidInputError(
+        f"{name} contains {kind} in row {place}: remove such rows or impute them, for example with "
+        "sklearn.impute.SimpleImputer; missing values are not supported"
+    )
+
+
+def _tensor(table: Tensor, name: str) -> Tensor:
+    if table.is_complex():
+        raise InvalidInputError(f"Complex data not supported: {name} has the type {table.dtype}")
+    if table.layout != torch.strided:
+        raise InvalidTypeError(
+            f"{name} is a sparse tensor, and sparse data is not supported: pass {name}.to_dense()"
+        )
+    return table.detach()
+
+
+def _frame(table: Any, name: str) -> np.ndarray:
+    labels = list(getattr(table, "column_names", table.columns))
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise InvalidInputError(f"{name} has more than one column {twice!r}: rename them")
+    columns = [_frame_column(table[label], f"{name} column {label!r}") for label in labels]
+    return np.column_stack(columns) if columns else np.empty((len(table), 0))
+
+
+def _frame_column(column: Any, label: str) -> np.ndarray:
+    kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
+    if kind.startswith(("category", "categorical", "enum", "dictionary")):
+        raise InvalidInputError(f"{label} holds categories: {_ENCODERS['categories']}")
+    return _numbers(np.asarray(column.to_numpy()), label)
+
+
+def _numbers(array: np.ndarray, label: str) -> np.ndarray:
+    kind = array.dtype.kind
+    if kind in "biuf":
+        keeps = array.dtype in (np.float32, np.float64)  # also false in the other byte order
+        return np.require(array, None if keeps else np.float64, ["C", "W"])
+    if kind == "c":
+        raise InvalidInputError(f"Complex data not supported: {label} has the type {array.dtype}")
+    if kind in "mM":
+        raise InvalidInputError(f"{label} holds dates: {_ENCODERS['dates']}")
+    if kind == "O" and not any(isinstance(value, str | bytes) for value in array.flat):
+        return _objects(array, label)
+    raise InvalidInputError(f"{label} holds text: {_ENCODERS['text']}")
+
+
+def _objects(array: np.ndarray, label: str) -> np.ndarray:
+    """Numbers that were stored as Python objects; None and the like become NaN."""
+    try:
+        return np.array([np.nan if _is_missing(v) else float(v) for v in array.flat]).reshape(
+            array.shape
+        )
+    except TypeError as error:
+        raise InvalidTypeError(
+            f"{label} has the type object and holds values that are not numbers: {error}; "
+            "convert it first"
+        ) from error
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
