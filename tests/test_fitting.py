@@ -345,12 +345,16 @@ class TestWhatUsersDo:
             ScaleWarning, match=r"y column 0 has mean .* and standard deviation 7\d\d"
         ):
             fit(self.x, 1000 * self.y, settings=self.quick)
-        with pytest.warns(ScaleWarning, match=r"x column 1 has mean 50"):
+        with pytest.warns(ScaleWarning, match=r"x column 1 has mean 50") as caught:
             fit(self.x + torch.tensor([0.0, 50.0]), self.y, settings=self.quick)
+        assert caught[0].filename == __file__
 
     @pytest.mark.parametrize("held_out", [0.0, 0.1])
-    def test_a_learning_rate_that_diverges_never_gives_nan(self, held_out: float) -> None:
-        settings = replace(SMALL, steps=100, held_out=held_out, learning_rate=30.0)
+    @pytest.mark.parametrize("learning_rate", [30.0, 1e6])
+    def test_a_learning_rate_that_diverges_never_gives_nan(
+        self, held_out: float, learning_rate: float
+    ) -> None:
+        settings = replace(SMALL, steps=100, held_out=held_out, learning_rate=learning_rate)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TrainingWarning)
             result = fit(self.x, self.y, settings=settings)

@@ -163,8 +163,10 @@ def test_gradients_that_are_not_finite_never_reach_the_parameters(
     monkeypatch.setattr(training, "exact", broken_after(20, how))
     events: list[Event] = []
     settings = replace(SMALL, objective="exact")
-    with pytest.warns(TrainingWarning, match=rf"25 of 40 steps: 5 steps in a row.*{reason}"):
+    message = rf"25 of 40 steps: 5 steps in a row.*{reason}"
+    with pytest.warns(TrainingWarning, match=message) as caught:
         result = fit(x, y, settings=settings, callbacks=[events.append])
+    assert caught[0].filename == __file__
     assert result.report.steps == 25
     assert result.report.skipped.total() == 5
     assert [event.step for event in events if event.skipped] == [21, 22, 23, 24, 25]
@@ -207,8 +209,9 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
         if event.step == 10:
             raise KeyboardInterrupt
 
-    with pytest.warns(TrainingWarning, match="10 of 40 steps: interrupted"):
+    with pytest.warns(TrainingWarning, match="10 of 40 steps: interrupted") as caught:
         result = fit(x, y, settings=SMALL, callbacks=[interrupt])
+    assert caught[0].filename == __file__
     assert result.report.stopped == "interrupted"
     assert result.report.best_step <= 10
     assert bool(result.posterior.predict(x)[0].isfinite().all())

@@ -46,6 +46,8 @@ def conjugate_gradients(
     """
     if not bool(right.isfinite().all()):
         raise NumericalError("conjugate gradients got a right-hand side that is not finite")
+    if not bool(matmul(right).isfinite().all()):
+        raise NumericalError("conjugate gradients got a matrix that is not finite")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NumericalWarning)
         solution: Tensor = linear_cg(

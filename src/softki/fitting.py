@@ -6,7 +6,6 @@ points and temperature → training → statistics of all rows → posterior, ca
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,8 +16,9 @@ from torch import Tensor
 
 from softki.batches import Data
 from softki.calibration import Calibration
-from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning
+from softki.exceptions import InvalidInputError, NumericalError
 from softki.initialization import initial_points, initial_temperature
+from softki.inputs import checked_data
 from softki.kernels import make_kernel
 from softki.model import SoftKI
 from softki.posterior import Posterior
@@ -27,7 +27,6 @@ from softki.rows import Rows
 from softki.settings import FitSettings
 from softki.solvers import solve, statistics_for
 from softki.statistics import Statistics
-from softki.tables import as_tensor, check_finite
 from softki.training import Split, Trainer, held_out_figures, split_rows
 
 
@@ -56,8 +55,6 @@ class Fit:
         return replace(self, posterior=posterior, statistics=statistics)
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
 def fit(
     x: Any,
     y: Any,
@@ -93,7 +90,7 @@ def fit(
     generator = torch.Generator("cpu").manual_seed(settings.seed)
     split = split_rows(len(data), settings.held_out, generator)
     seconds: dict[str, float] = {}
-    with _full_float32():
+    with torch.inference_mode(False), torch.enable_grad(), _full_float32():
         with _timed(seconds, "initialization", data.x.device):
             model = model or initial_model(data.x, settings, generator)
             _check_model(model, data)
@@ -148,88 +145,6 @@ def posterior_of(
     if calibration is None:
         return posterior
     return posterior.calibrated(calibration.scale, calibration.noise_variance)
-
-
-def checked_data(
-    x: Any,
-    y: Any,
-    noise_variance: Any,
-    dtype: torch.dtype,
-    device: torch.device | str | None,
-) -> Data:
-    """The rows as tensors on the device, or an error that says what is wrong with them."""
-    x, y = as_tensor(x, "x"), as_tensor(y, "y")
-    device = _checked_device(x.device if device is None else device)
-    if x.ndim != 2 or x.numel() == 0:
-        raise InvalidInputError(
-            f"x must be a table of shape (n, d) with rows and columns, got {tuple(x.shape)}"
-        )
-    if y.ndim not in (1, 2) or len(y) != len(x) or y.numel() == 0:
-        raise InvalidInputError(
-            f"y must have the shape ({len(x)},) or ({len(x)}, targets) to match x, "
-            f"got {tuple(y.shape)}"
-        )
-    x, y = _checked_scale("x", x, dtype), _checked_scale("y", y.reshape(len(x), -1), dtype)
-    scale = None
-    if noise_variance is not None:
-        scale = _checked_noise(noise_variance, len(x)).sqrt().to(device, dtype)
-    return Data(x.to(device), y.to(device), scale)
-
-
-def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-    """The values in the precision of the fit; a warning if they are far from standardised."""
-    check_finite(values, name)
-    if values.is_inference():
-        values = values.clone()
-    limit = torch.finfo(dtype).max ** 0.4  # distances square it and sum over columns
-    largest = values.abs().amax(0)
-    if bool((largest > limit).any()):
-        column = int(largest.argmax())
-        raise InvalidInputError(
-            f"{name} has values up to {float(largest[column]):.3g} in column {column}, too large "
-            f"for {dtype}: standardise it"
-        )
-    mean, std = values.double().mean(0), values.double().std(0, correction=0)
-    far = (mean.abs() > 10) | (std > 10)
-    if bool(far.any()):
-        column = int(far.nonzero()[0])
-        warnings.warn(
-            f"{name} column {column} has mean {float(mean[column]):.3g} and standard deviation "
-            f"{float(std[column]):.3g}; fit expects about 0 and 1, and its error bars and noise "
-            "rely on it: standardise the data first",
-            ScaleWarning,
-            stacklevel=5,
-        )
-    return values.to(dtype)
-
-
-def _checked_noise(noise_variance: Any, count: int) -> Tensor:
-    noise = as_tensor(noise_variance, "noise_variance").double()
-    if noise.shape != (count,):
-        raise InvalidInputError(
-            f"noise_variance must have the shape ({count},), got {tuple(noise.shape)}"
-        )
-    check_finite(noise, "noise_variance")
-    if not bool((noise > 0).all()):
-        row = int((noise <= 0).nonzero()[0])
-        raise InvalidInputError(
-            f"noise_variance must be positive, got {float(noise[row])} in row {row}"
-        )
-    return noise
-
-
-def _checked_device(device: torch.device | str) -> torch.device:
-    try:
-        device = torch.device(device)
-    except RuntimeError as error:
-        raise InvalidInputError(
-            f"unknown device {device!r}: it is 'cpu', 'cuda' or 'cuda:0', for example"
-        ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidInputError(
-            "device 'cuda' was asked for, but torch finds no CUDA device: use 'cpu'"
-        )
-    return device
 
 
 def _check_model(model: SoftKI, data: Data) -> None:

@@ -103,7 +103,7 @@ class Trainer:
         try:
             self._loop()
         except KeyboardInterrupt:
-            self._stop("interrupted", warn_from=4)
+            self._stop("interrupted", stacklevel=4)
         self.report.best_step = self.report.steps
         if self.held_out is not None:
             if self.best is None:
@@ -138,7 +138,9 @@ class Trainer:
             if in_a_row == _MAX_SKIPPED:
                 if self.held_out is None:
                     self.model.load_state_dict(self._best_state)
-                return self._stop(f"{in_a_row} steps in a row were skipped: {skipped}", warn_from=5)
+                return self._stop(
+                    f"{in_a_row} steps in a row were skipped: {skipped}", stacklevel=5
+                )
             if self._out_of_patience(step, every):
                 return self._stop("the held-out NLL no longer improved")
 
@@ -225,15 +227,15 @@ class Trainer:
         self.report.skipped[reason] += 1
         return reason
 
-    def _stop(self, reason: str, warn_from: int | None = None) -> None:
-        """End the fit; where warn_from is given, warn from that many calls up."""
+    def _stop(self, reason: str, stacklevel: int | None = None) -> None:
+        """End the fit; where a stacklevel is given, the one of `fit`'s caller, with a warning."""
         self.report.stopped = reason
-        if warn_from is not None:
+        if stacklevel is not None:
             warnings.warn(
                 f"training ended after {self.report.steps} of {self.settings.steps} steps: "
                 f"{reason}; the best parameters so far are kept",
                 TrainingWarning,
-                stacklevel=warn_from + 1,
+                stacklevel=stacklevel,
             )
 
 

@@ -1,0 +1,96 @@
+"""What a fit is given, checked: rows, noise and device."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softki.batches import Data
+from softki.exceptions import InvalidInputError, ScaleWarning
+from softki.tables import as_tensor, check_finite
+
+
+def checked_data(
+    x: Any,
+    y: Any,
+    noise_variance: Any,
+    dtype: torch.dtype,
+    device: torch.device | str | None,
+) -> Data:
+    """The rows as tensors on the device, or an error that says what is wrong with them."""
+    x, y = as_tensor(x, "x"), as_tensor(y, "y")
+    device = _checked_device(x.device if device is None else device)
+    if x.ndim != 2 or x.numel() == 0:
+        raise InvalidInputError(
+            f"x must be a table of shape (n, d) with rows and columns, got {tuple(x.shape)}"
+        )
+    if y.ndim not in (1, 2) or len(y) != len(x) or y.numel() == 0:
+        raise InvalidInputError(
+            f"y must have the shape ({len(x)},) or ({len(x)}, targets) to match x, "
+            f"got {tuple(y.shape)}"
+        )
+    x, y = _checked_scale("x", x, dtype), _checked_scale("y", y.reshape(len(x), -1), dtype)
+    scale = None
+    if noise_variance is not None:
+        scale = _checked_noise(noise_variance, len(x)).sqrt().to(device, dtype)
+    return Data(x.to(device), y.to(device), scale)
+
+
+def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+    """The values in the precision of the fit; a warning if they are far from standardised."""
+    check_finite(values, name)
+    if values.is_inference():
+        with torch.inference_mode(False):
+            values = values.clone()
+    limit = torch.finfo(dtype).max ** 0.4  # distances square it and sum over columns
+    largest = values.abs().amax(0)
+    if bool((largest > limit).any()):
+        column = int(largest.argmax())
+        raise InvalidInputError(
+            f"{name} has values up to {float(largest[column]):.3g} in column {column}, too large "
+            f"for {dtype}: standardise it"
+        )
+    mean, std = values.double().mean(0), values.double().std(0, correction=0)
+    far = (mean.abs() > 10) | (std > 10)
+    if bool(far.any()):
+        column = int(far.nonzero()[0])
+        warnings.warn(
+            f"{name} column {column} has mean {float(mean[column]):.3g} and standard deviation "
+            f"{float(std[column]):.3g}; fit expects about 0 and 1, and its error bars and noise "
+            "rely on it: standardise the data first",
+            ScaleWarning,
+            stacklevel=4,
+        )
+    return values.to(dtype)
+
+
+def _checked_noise(noise_variance: Any, count: int) -> Tensor:
+    noise = as_tensor(noise_variance, "noise_variance").double()
+    if noise.shape != (count,):
+        raise InvalidInputError(
+            f"noise_variance must have the shape ({count},), got {tuple(noise.shape)}"
+        )
+    check_finite(noise, "noise_variance")
+    if not bool((noise > 0).all()):
+        row = int((noise <= 0).nonzero()[0])
+        raise InvalidInputError(
+            f"noise_variance must be positive, got {float(noise[row])} in row {row}"
+        )
+    return noise
+
+
+def _checked_device(device: torch.device | str) -> torch.device:
+    try:
+        device = torch.device(device)
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"unknown device {device!r}: it is 'cpu', 'cuda' or 'cuda:0', for example"
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidInputError(
+            "device 'cuda' was asked for, but torch finds no CUDA device: use 'cpu'"
+        )
+    return device
