@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from itertools import islice
 
+import pytest
 import torch
 
 from softki.batches import Data, Minibatches
+from softki.exceptions import InvalidInputError
 
 
 def numbered(n: int, noise: bool = False) -> Data:
@@ -39,3 +41,8 @@ def test_a_batch_is_a_function_of_seed_and_step() -> None:
     assert torch.equal(jumping.batch(17).x, forward[17])
     assert torch.equal(jumping.batch(2).x, forward[2])
     assert not torch.equal(Minibatches(data, index, 7, seed=4).batch(2).x, forward[2])
+
+
+def test_data_checks_its_shapes() -> None:
+    with pytest.raises(InvalidInputError, match=r"y of shape \(n, t\), got \(3, 1\) and \(3,\)"):
+        Data(torch.zeros(3, 1), torch.zeros(3))

@@ -16,6 +16,7 @@ from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning, T
 from softki.hutchinson import Hutchinson
 from softki.kernels import Matern32
 from softki.metrics import coverage, gaussian_nll, rmse
+from softki.objective import exact
 from softki.settings import FitSettings
 from softki.solvers import Solver
 
@@ -179,11 +180,11 @@ class TestErrors:
             ),
             (
                 (torch.full((20, 2), math.nan), y),
-                "x contains NaN in row 0, column 0: remove such rows",
+                "x contains NaN in row 0, column 0: missing values",
             ),
             (
                 (x, torch.where(torch.arange(20) == 7, math.inf, y)),
-                "y contains infinity in row 7, column 0: remove",
+                "y contains infinity in row 7, column 0: missing",
             ),
             ((x, y, torch.ones(3)), r"noise_variance must have the shape \(20,\), got \(3,\)"),
             ((x, y, -torch.ones(20)), "noise_variance must be positive, got -1.0 in row 0"),
@@ -219,13 +220,18 @@ class TestErrors:
             ({"points": 0}, "points must be a whole number, at least 1, got 0"),
             ({"batch_size": 0}, "batch_size must be a whole number, at least 1, got 0"),
             ({"steps": -1}, "steps must be a whole number, at least 0, got -1"),
-            ({"held_out": 1.0}, "held_out must be at least 0 and below 1, got 1.0"),
+            ({"held_out": 1.0}, "held_out must be a number, at least 0 and below 1, got 1.0"),
             ({"patience": 0}, "patience must be a whole number, at least 1, got 0"),
-            ({"learning_rate": 0.0}, "learning_rate must be at least 1e-12, got 0.0"),
-            ({"learning_rate": math.inf}, "learning_rate must be at least 1e-12, got inf"),
-            ({"held_out": None}, "held_out must be at least 0 and below 1, got None"),
+            ({"learning_rate": 0.0}, "learning_rate must be a number, at least 1e-12, got 0.0"),
+            (
+                {"learning_rate": math.inf},
+                "learning_rate must be a number, at least 1e-12, got inf",
+            ),
+            ({"held_out": None}, "held_out must be a number, at least 0 and below 1, got None"),
             ({"points": 2.5}, "points must be a whole number, at least 1, got 2.5"),
             ({"steps": None}, "steps must be a whole number, at least 0, got None"),
+            ({"steps": True}, "steps must be a whole number, at least 0, got True"),
+            ({"seed": 2**70}, "seed must be a number, at least 0 and below"),
             ({"seed": None}, "seed must be a whole number, at least 0, got None"),
             ({"dtype": torch.float16}, r"dtype must be torch\.float32 or torch\.float64"),
         ],
@@ -260,6 +266,14 @@ class TestWhatUsersDo:
         more = first.with_rows(x[1000:2000], y[1000:2000])
         assert more.statistics.count == 2000
         assert first.statistics.count == 1000
+        assert (more.report.rows, first.report.rows) == (2000, 1000)
+        assert more.report.log_marginal_likelihood != first.report.log_marginal_likelihood
+        for columns in (x[:, :1], torch.cat([x, x], 1)):
+            with pytest.raises(InvalidInputError, match=r"x must have the shape \(n, 2\)"):
+                first.with_rows(columns, y)
+        with torch.inference_mode():
+            gradient = first.with_rows(x[:9], y[:9]).posterior.mean.gradient(x[:3])
+        assert gradient.shape == (3, 1, 2)
         mean, variance = more.posterior.predict(x[2000:])
         residual, total = y[2000:, None] - mean, variance + more.posterior.noise_variance
         assert coverage(residual, total[:, None]) == pytest.approx(0.95, abs=0.03)
@@ -336,7 +350,12 @@ class TestWhatUsersDo:
         hutchinson = Hutchinson(probes=4, max_iterations=1, preconditioner_rank=0)
         report = fit(self.x, self.y, settings=replace(self.quick, objective=hutchinson)).report
         assert report.objective == "Hutchinson"
-        assert hutchinson.unconverged == 10
+        assert report.unconverged == 10
+        again = fit(self.x, self.y, settings=replace(self.quick, objective=Hutchinson(probes=4)))
+        twice = fit(self.x, self.y, settings=replace(self.quick, objective=Hutchinson(probes=4)))
+        assert torch.equal(again.model.points, twice.model.points)
+        own = replace(self.quick, objective=exact)
+        assert fit(self.x, self.y, settings=own).report.objective == "exact"
         named = replace(self.quick, objective="hutchinson")
         assert fit(self.x, self.y, settings=named).report.unconverged == 0
 
@@ -370,10 +389,18 @@ class TestWhatUsersDo:
     def test_mismatched_models_kernels_and_devices(self) -> None:
         with pytest.raises(InvalidInputError, match="the model is for 3 columns, the data has 2"):
             fit(self.x, self.y, model=SoftKI(torch.zeros(2, 3), Matern32(3)))
-        with pytest.raises(InvalidInputError, match="kernel is for 5 columns, the data has 2"):
+        with pytest.raises(InvalidInputError, match="kernel is for 5 columns, the points have 2"):
             fit(self.x, self.y, settings=replace(self.quick, kernel=Matern32(5)))
         with pytest.raises(InvalidInputError, match="unknown device 'foo'"):
             fit(self.x, self.y, device="foo")
+        with pytest.raises(InvalidInputError, match=r"unknown device 3\.5"):
+            fit(self.x, self.y, device=3.5)  # type: ignore[arg-type]
+        with pytest.raises(
+            InvalidInputError, match="the kernel is for 3 columns, the points have 2"
+        ):
+            SoftKI(torch.zeros(2, 2), Matern32(3))
+        with pytest.raises(InvalidInputError, match="probes must be a whole number, at least 1"):
+            Hutchinson(probes=0)
         with pytest.raises(InvalidInputError, match=r"held_out=0\.999 of 300 rows leaves no rows"):
             fit(self.x, self.y, settings=replace(self.quick, held_out=0.999))
         batched = gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2]))

@@ -75,3 +75,7 @@ def test_the_square_root_form_needs_no_digits_for_many_rows_and_little_noise(
     statistics = form.from_block(Features(p.S, p.Y, scale))
     ours = likelihood_gradient(p.K, statistics, torch.tensor(noise_variance, dtype=F64))
     assert relative_error(ours.kernel, expected) < tolerance
+    u = inverse * Y
+    trace = sum(inverse[i, i] for i in range(40))
+    noise = float((trace - (u.T * u)[0]) / (2 * repeats))
+    assert float(ours.noise) == pytest.approx(noise, rel=tolerance)

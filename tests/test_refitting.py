@@ -85,6 +85,13 @@ def test_refits_leave_frozen_noise_alone(p: dense.Problem) -> None:
         first = refit_scales(model, statistics)
     assert refit(model, statistics) >= first
     assert float(model.noise_variance) == pytest.approx(0.5)
+    only_noise = model_for(p)
+    only_noise.kernel.requires_grad_(False)
+    assert refit(only_noise, statistics) == pytest.approx(refit_scales(only_noise, statistics))
+    model.kernel.requires_grad_(False)
+    outputscale = model.kernel.outputscale.clone()
+    assert refit_scales(model, statistics) == pytest.approx(refit(model, statistics), rel=1e-9)
+    assert torch.equal(model.kernel.outputscale, outputscale)
     with pytest.raises(InvalidInputError, match="refit_scales needs SquareRootStatistics"):
         refit_scales(model, statistics_of(p, GramStatistics))  # type: ignore[arg-type]
 

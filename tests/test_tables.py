@@ -50,6 +50,8 @@ def read_only(array: np.ndarray) -> np.ndarray:
         read_only(NUMBERS),
         Frame(a=Column(NUMBERS[:, 0]), b=Column(NUMBERS[:, 1].astype(int))),
         torch.from_numpy(NUMBERS),
+        torch.from_numpy(NUMBERS).to(torch.int32),
+        torch.from_numpy(NUMBERS).half(),
         torch.from_numpy(NUMBERS).requires_grad_(),
     ],
     ids=lambda table: type(table).__name__,
@@ -62,6 +64,7 @@ def test_every_kind_of_table_gives_the_same_numbers(table: object) -> None:
 
 def test_reversed_rows_and_booleans() -> None:
     assert as_tensor(NUMBERS[::-1])[0].tolist() == [10.0, 11.0]
+    assert as_tensor(torch.tensor([True, False])).tolist() == [1.0, 0.0]
     assert as_tensor(NUMBERS > 3)[:, 0].tolist() == [0, 0, 1, 1, 1, 1]
     assert as_tensor(NUMBERS.astype(np.float32)).dtype == torch.float32
 
@@ -73,6 +76,8 @@ def test_reversed_rows_and_booleans() -> None:
         (np.array([[1.0, "b"]], dtype=object), "x column 1 holds text"),
         (np.array([[1.0, {}]], dtype=object), "x column 1 has the type object.*not 'dict'"),
         (np.array([["2020-01-01"]], dtype="M8[D]"), "x column 0 holds dates.*days since"),
+        ([[1, "2"], [3, 4]], "x column 1 holds text"),
+        ([[1, 2], [3]], "x is not a table"),
         (NUMBERS + 1j, "Complex data not supported"),
         (torch.zeros(2, 2, dtype=torch.complex64), "Complex data not supported"),
         (torch.zeros(2, 2).to_sparse(), r"sparse data is not supported: pass x\.to_dense\(\)"),

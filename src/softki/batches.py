@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from softki.exceptions import InvalidInputError
+
 
 class Batch(NamedTuple):
     """Some rows of the data, standardised."""
@@ -26,6 +28,13 @@ class Data:
     x: Tensor  # (n, d)
     y: Tensor  # (n, t)
     noise_scale: Tensor | None = None  # σ, (n,)
+
+    def __post_init__(self) -> None:
+        if self.x.ndim != 2 or self.y.ndim != 2 or len(self.x) != len(self.y):
+            raise InvalidInputError(
+                "Data needs x of shape (n, d) and y of shape (n, t), got "
+                f"{tuple(self.x.shape)} and {tuple(self.y.shape)}"
+            )
 
     def __len__(self) -> int:
         """n."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -37,11 +37,11 @@ def check_range(name: str, value: Any, low: float, high: float = float("inf")) -
         >>> check_range("held_out", 1.0, 0, 1)
         Traceback (most recent call last):
             ...
-        softki.exceptions.InvalidInputError: held_out must be at least 0 and below 1, got 1.0
+        softki.exceptions.InvalidInputError: held_out must be a number, at least 0 and below 1, ...
     """
-    if not isinstance(value, int | float) or not low <= value < high:
+    if not isinstance(value, Real) or not low <= float(value) < high:
         bound = "" if high == float("inf") else f" and below {high:g}"
-        raise InvalidInputError(f"{name} must be at least {low:g}{bound}, got {value!r}")
+        raise InvalidInputError(f"{name} must be a number, at least {low:g}{bound}, got {value!r}")
 
 
 def as_double(value: Tensor | float) -> Tensor:
@@ -73,5 +73,5 @@ def check_integer(name: str, value: Any, low: int) -> None:
             ...
         softki.exceptions.InvalidInputError: steps must be a whole number, at least 0, got 2.5
     """
-    if not isinstance(value, Integral) or value < low:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
         raise InvalidInputError(f"{name} must be a whole number, at least {low}, got {value!r}")

@@ -39,20 +39,23 @@ class Fit:
     statistics: Statistics  # of all rows, in the form that the solver needs
     report: FitReport
     settings: FitSettings
+    held_out: Tensor  # indices of the rows that training did not see
 
     def with_rows(self, x: Any, y: Any, noise_variance: Any = None) -> Self:
         """This fit with more rows: their statistics added, the posterior solved anew.
 
-        Points, kernel, noise and calibration stay as they were learned. The rows must be
+        Points, kernel, noise and calibration are taken as they are. The rows must be
         standardised like those of the fit.
         """
         device = self.posterior.points.device
         data = checked_data(x, y, noise_variance, self.settings.dtype, device)
         with _full_float32():
-            added = statistics_of(self.model, data, self.settings)
-            statistics = self.statistics + added
-            posterior = posterior_of(self.model, statistics, self.settings, self.report.calibration)
-        return replace(self, posterior=posterior, statistics=statistics)
+            statistics = self.statistics + statistics_of(self.model, data, self.settings)
+            report = replace(self.report, rows=statistics.count)
+            posterior = posterior_of(
+                self.model, statistics, self.settings, self.report.calibration, report
+            )
+        return replace(self, posterior=posterior, statistics=statistics, report=report)
 
 
 def fit(
@@ -98,7 +101,7 @@ def fit(
         Trainer(model, data, split, settings, report, callbacks).run()
         with _timed(seconds, "posterior", data.x.device):
             posterior, statistics = _final_posterior(model, data, split, settings, report)
-    return Fit(model, posterior, statistics, report, settings)
+    return Fit(model, posterior, statistics, report, settings, split.held_out)
 
 
 def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) -> SoftKI:
@@ -114,6 +117,7 @@ def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) 
     return SoftKI(points, make_kernel(settings.kernel, d), temperature).to(x.device)
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
 def statistics_of(
     model: SoftKI, data: Data, settings: FitSettings, index: Tensor | None = None
@@ -123,6 +127,7 @@ def statistics_of(
     return statistics_for(settings.solver).from_blocks(rows)
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
 def posterior_of(
     model: SoftKI,
@@ -158,6 +163,7 @@ def _new_report(
     model: SoftKI, data: Data, split: Split, settings: FitSettings, seconds: dict[str, float]
 ) -> FitReport:
     objective = settings.objective
+    kind = getattr(objective, "__name__", type(objective).__name__)
     return FitReport(
         rows=len(data),
         held_out_rows=len(split.held_out),
@@ -166,7 +172,7 @@ def _new_report(
         points=len(model.points),
         device=str(data.x.device),
         precision=str(settings.dtype).removeprefix("torch."),
-        objective=objective if isinstance(objective, str) else type(objective).__name__,
+        objective=objective if isinstance(objective, str) else kind,
         solver=settings.solver,
         jitter=model.jitter,
         planned_steps=settings.steps,

@@ -18,6 +18,7 @@ import torch
 from linear_operator import pivoted_cholesky
 from torch import Tensor
 
+from softki.checks import check_integer
 from softki.conjugate_gradients import Map, conjugate_gradients
 from softki.exceptions import NumericalError
 from softki.objective import Adjoint
@@ -47,6 +48,11 @@ class Hutchinson:
     preconditioner_rank: int = 64
     generator: torch.Generator | None = None
     unconverged: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        check_integer("probes", self.probes, 1)
+        check_integer("max_iterations", self.max_iterations, 1)
+        check_integer("preconditioner_rank", self.preconditioner_rank, 0)
 
     def __call__(self, rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
         """The pseudoloss's gradient with fresh Gaussian probes."""

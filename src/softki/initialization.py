@@ -23,7 +23,7 @@ def initial_temperature(dimension: int) -> float:
     """T₀ = 0.2 √d.
 
     Standardised rows lie about √(2d) apart. With T = 1 the softmax is then nearly one-hot in
-    high dimension, and training does not recover; with 0.2 √d they are about 7 apart for every d.
+    high dimension, which training has to undo; with 0.2 √d they are about 7 apart for every d.
     """
     return 0.2 * math.sqrt(dimension)
 

@@ -85,7 +85,7 @@ def _checked_noise(noise_variance: Any, count: int) -> Tensor:
 def _checked_device(device: torch.device | str) -> torch.device:
     try:
         device = torch.device(device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise InvalidInputError(
             f"unknown device {device!r}: it is 'cpu', 'cuda' or 'cuda:0', for example"
         ) from error
@@ -93,4 +93,8 @@ def _checked_device(device: torch.device | str) -> torch.device:
         raise InvalidInputError(
             "device 'cuda' was asked for, but torch finds no CUDA device: use 'cpu'"
         )
+    try:
+        torch.empty(0, dtype=torch.float64, device=device)  # parameters need float64
+    except (RuntimeError, TypeError) as error:
+        raise InvalidInputError(f"device {str(device)!r} cannot be used: {error}") from error
     return device

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from softki.distances import Pairs, pairs_between, pairs_gradient
+from softki.exceptions import InvalidInputError
 
 
 def interpolation_weights(x: Tensor, z: Tensor, temperature: Tensor | None = None) -> Tensor:
@@ -38,6 +39,8 @@ def interpolation_weights(x: Tensor, z: Tensor, temperature: Tensor | None = Non
         tensor([[0.5000, 0.5000],
                 [0.1192, 0.8808]])
     """
+    if x.ndim != 2 or x.shape[1] != z.shape[1]:
+        raise InvalidInputError(f"x must have the shape (n, {z.shape[1]}), got {tuple(x.shape)}")
     scaled = x if temperature is None else x / temperature
     weights: Tensor = _SoftmaxInterpolation.apply(scaled, z)
     return weights

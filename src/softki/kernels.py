@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -22,7 +23,7 @@ from softki.distances import pairwise_distance
 from softki.exceptions import InvalidInputError
 
 
-class StationaryKernel(nn.Module):
+class StationaryKernel(nn.Module, ABC):
     """σ² ρ(r) with one lengthscale per dimension; a subclass gives the correlation ρ.
 
     Args:
@@ -45,6 +46,11 @@ class StationaryKernel(nn.Module):
         self.log_outputscale = _parameter()
         self.lengthscale = lengthscale
         self.outputscale = outputscale
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of input columns."""
+        return len(self.raw_lengthscale)
 
     @property
     def lengthscale(self) -> Tensor:
@@ -79,9 +85,9 @@ class StationaryKernel(nn.Module):
         scaled = z / self.lengthscale
         return self.outputscale * self.correlation(pairwise_distance(scaled, scaled))
 
+    @abstractmethod
     def correlation(self, r: Tensor) -> Tensor:
         """ρ(r), with ρ(0) = 1."""
-        raise NotImplementedError
 
 
 class Matern12(StationaryKernel):
@@ -121,8 +127,8 @@ class RBF(StationaryKernel):
 class RationalQuadratic(StationaryKernel):
     """ρ(r) = (1 + r²/2α)^(−α): a mixture of RBF kernels of many lengthscales; α is learned."""
 
-    def __init__(self, dimension: int, **settings: float) -> None:
-        super().__init__(dimension, **settings)
+    def __init__(self, dimension: int, *settings: float, **named: float) -> None:
+        super().__init__(dimension, *settings, **named)
         self.log_alpha = _parameter()
 
     def correlation(self, r: Tensor) -> Tensor:
@@ -147,10 +153,6 @@ def make_kernel(kernel: str | StationaryKernel | Kernel, dimension: int) -> nn.M
         >>> make_kernel("matern52", dimension=3).lengthscale.detach()
         tensor([1., 1., 1.], dtype=torch.float64)
     """
-    if isinstance(kernel, StationaryKernel) and len(kernel.raw_lengthscale) != dimension:
-        raise InvalidInputError(
-            f"the kernel is for {len(kernel.raw_lengthscale)} columns, the data has {dimension}"
-        )
     if isinstance(kernel, StationaryKernel | Kernel):
         return copy.deepcopy(kernel).double()
     check_choice("kernel", kernel, KERNELS, ", or a gpytorch.kernels.Kernel")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from softki.checks import as_double, check_above
 from softki.exceptions import InvalidInputError
 from softki.interpolation import interpolation_weights
-from softki.kernels import kernel_matrix
+from softki.kernels import StationaryKernel, kernel_matrix
 
 
 class SoftKI(nn.Module):
@@ -43,6 +43,10 @@ class SoftKI(nn.Module):
         super().__init__()
         if points.ndim != 2 or points.numel() == 0:
             raise InvalidInputError(f"points must have the shape (m, d), got {tuple(points.shape)}")
+        if isinstance(kernel, StationaryKernel) and kernel.dimension != points.shape[1]:
+            raise InvalidInputError(
+                f"the kernel is for {kernel.dimension} columns, the points have {points.shape[1]}"
+            )
         self.points = nn.Parameter(points.detach().double().clone())
         self.kernel = kernel
         self.jitter = jitter

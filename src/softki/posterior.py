@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from softki.batches import chunk_rows
-from softki.exceptions import InvalidInputError
 from softki.interpolation import interpolation_weights
 from softki.model import SoftKI
 from softki.solvers import Solution
@@ -51,10 +50,6 @@ class Function:
         """Apply to the rows of x chunk by chunk, and concatenate."""
         if not isinstance(x, Tensor):
             x = as_tensor(x, "x")
-        if x.ndim != 2 or x.shape[1] != self.points.shape[1]:
-            raise InvalidInputError(
-                f"x must have the shape (n, {self.points.shape[1]}), got {tuple(x.shape)}"
-            )
         size = chunk_rows(max(self.points.shape), self.points.device)
         return torch.cat([apply(part.to(self.points)) for part in x.split(size)])
 

@@ -41,7 +41,7 @@ def refit(model: SoftKI, statistics: Statistics, max_iterations: int = 50) -> fl
         K, noise_variance = model.kernel_matrix(), model.noise_variance
         gradient = likelihood_gradient(K.detach(), statistics, noise_variance.detach())
         for value, adjoint in ((K, gradient.kernel), (noise_variance, gradient.noise)):
-            if value.requires_grad:
+            if value.requires_grad and parameters:
                 value.backward(adjoint / size, inputs=parameters)
         return -gradient.log_likelihood / size
 
@@ -83,7 +83,6 @@ def refit_scales(
         spectrum = _spectrum(model.kernel_matrix() / outputscale, statistics)
     log_scale = nn.Parameter(outputscale.detach().log().reshape(()).clone())
     raw_noise = nn.Parameter(model.raw_noise_variance.detach().clone())
-    frozen = not model.raw_noise_variance.requires_grad
 
     def loss() -> Tensor:
         log_scale.grad = raw_noise.grad = None
@@ -92,7 +91,8 @@ def refit_scales(
         value.backward()
         return value.detach()
 
-    parameters = [log_scale] if frozen else [log_scale, raw_noise]
+    free = (outputscale.requires_grad, model.raw_noise_variance.requires_grad)
+    parameters = [p for p, is_free in zip((log_scale, raw_noise), free, strict=True) if is_free]
     log_likelihood = -_minimise(loss, parameters, max_iterations)
     model.kernel.outputscale = log_scale.detach().exp()
     with torch.no_grad():
@@ -138,10 +138,11 @@ def _spectrum(K: Tensor, statistics: SquareRootStatistics) -> _Spectrum:
 def _minimise(
     loss: Callable[[], Tensor], parameters: list[nn.Parameter], max_iterations: int
 ) -> float:
-    optimizer = torch.optim.LBFGS(
-        parameters, max_iter=max_iterations, line_search_fn="strong_wolfe"
-    )
-    optimizer.step(loss)
+    if parameters:  # all may be frozen
+        optimizer = torch.optim.LBFGS(
+            parameters, max_iter=max_iterations, line_search_fn="strong_wolfe"
+        )
+        optimizer.step(loss)
     value = float(loss())
     for parameter in parameters:
         parameter.grad = None

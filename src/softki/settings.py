@@ -77,6 +77,7 @@ class FitSettings:
         check_integer("points", self.points, 1)
         check_integer("steps", self.steps, 0)
         check_integer("seed", self.seed, 0)
+        check_range("seed", self.seed, 0, 2**63)
         check_range("held_out", self.held_out, 0, 1)
         if self.batch_size is not None:
             check_integer("batch_size", self.batch_size, 1)

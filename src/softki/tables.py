@@ -40,7 +40,7 @@ def as_tensor(table: Any, name: str = "x") -> Tensor:
         raise InvalidTypeError(
             f"{name} is a sparse matrix, and sparse data is not supported: pass {name}.toarray()"
         )
-    array = np.asarray(table)
+    array = _array(table, name)
     if array.ndim == 2 and array.dtype.kind not in "biuf" and array.shape[1]:
         columns = [_numbers(array[:, j], f"{name} column {j}") for j in range(array.shape[1])]
         array = np.column_stack(columns)
@@ -63,9 +63,19 @@ def check_finite(values: Tensor, name: str = "x") -> None:
     kind = "NaN" if bool(values[*where].isnan()) else "infinity"
     place = ", column ".join(map(str, where))
     raise InvalidInputError(
-        f"{name} contains {kind} in row {place}: remove such rows or impute them, for example with "
-        "sklearn.impute.SimpleImputer; missing values are not supported"
+        f"{name} contains {kind} in row {place}: missing values are not supported, so remove such "
+        "rows, or impute them (in x, for example with sklearn.impute.SimpleImputer)"
     )
+
+
+def _array(table: Any, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(table)
+        if array.dtype.kind == "U" and not isinstance(table, np.ndarray):
+            array = np.asarray(table, dtype=object)  # numbers beside text stay numbers
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not a table: {error}") from error
+    return array
 
 
 def _tensor(table: Tensor, name: str) -> Tensor:
@@ -75,7 +85,8 @@ def _tensor(table: Tensor, name: str) -> Tensor:
         raise InvalidTypeError(
             f"{name} is a sparse tensor, and sparse data is not supported: pass {name}.to_dense()"
         )
-    return table.detach()
+    table = table.detach()
+    return table if table.dtype in (torch.float32, torch.float64) else table.double()
 
 
 def _frame(table: Any, name: str) -> np.ndarray:

@@ -12,7 +12,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import torch
@@ -90,9 +90,7 @@ class Trainer:
         self.held_out = data.take(split.held_out.to(data.x.device)) if len(split.held_out) else None
         self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
-        self.hutchinson = Hutchinson(
-            generator=torch.Generator(data.x.device).manual_seed(settings.seed)
-        )
+        self.hutchinson: Hutchinson | None = None
         self.objective = self._objective()
         self.best: HeldOut | None = None
         self._best_state = copy.deepcopy(model.state_dict())
@@ -110,7 +108,8 @@ class Trainer:
                 self._evaluate(self.report.steps)
             self.model.load_state_dict(self._best_state)
             self.report.best_step = self.best.step if self.best else 0
-        self.report.unconverged = self.hutchinson.unconverged
+        if self.hutchinson is not None:
+            self.report.unconverged = self.hutchinson.unconverged
         evaluation = self.report.seconds.get("evaluation", 0.0)
         self.report.seconds["training"] = time.perf_counter() - start - evaluation
 
@@ -196,15 +195,25 @@ class Trainer:
         return Minibatches(self.data, self.training, size, self.settings.seed)
 
     def _objective(self) -> Objective:
-        if not isinstance(self.settings.objective, str):
-            return self.settings.objective
-        if self.settings.objective == "exact":
-            return exact
-        if self.settings.objective == "hutchinson":
+        named: dict[str, Objective] = {
+            "exact": exact,
+            "hutchinson": Hutchinson(),
+            "stabilised": Stabilised(Hutchinson()),
+        }
+        objective = self.settings.objective
+        return self._own(named[objective] if isinstance(objective, str) else objective)
+
+    def _own(self, objective: Objective) -> Objective:
+        """The objective with counters of this fit, and probes from its seed."""
+        if isinstance(objective, Hutchinson):
+            seeded = torch.Generator(self.data.x.device).manual_seed(self.settings.seed)
+            self.hutchinson = replace(objective, generator=objective.generator or seeded)
             return self.hutchinson
-        stabilised = Stabilised(self.hutchinson)
-        self.report.fallbacks = stabilised.fallbacks
-        return stabilised
+        if isinstance(objective, Stabilised):
+            stabilised = Stabilised(self._own(objective.fallback))
+            self.report.fallbacks = stabilised.fallbacks
+            return stabilised
+        return objective
 
     def _rate(self, step: int) -> float:
         if self.settings.schedule == "constant":
