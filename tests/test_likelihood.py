@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import mpmath
 import pytest
 import torch
 
@@ -60,7 +61,6 @@ def test_the_square_root_form_needs_no_digits_for_many_rows_and_little_noise(
     form: type[Statistics], tolerance: float
 ) -> None:
     """n = 2·10⁶ rows and β² = 1e-6, against the same algebra in 60 digits."""
-    mpmath = pytest.importorskip("mpmath")
     mpmath.mp.dps = 60
     p = dense.problem(n=40, m=6)
     repeats, noise_variance = 50_000, 1e-6

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import get_args
 
 import gpytorch
+import mpmath
 import pytest
 import torch
 from gpytorch.kernels import InducingPointKernel, MaternKernel, ScaleKernel
@@ -44,7 +45,6 @@ def test_posterior_of_u_equals_the_dense_one(
 @pytest.mark.parametrize("noise_variance", [1e-2, 1e-4, 1e-6])
 def test_qr_needs_no_digits_for_small_noise(noise_variance: float) -> None:
     """Against the same algebra in 60 digits."""
-    mpmath = pytest.importorskip("mpmath")
     p = dense.problem(n=24, m=8)
     mpmath.mp.dps = 60
     S, K, Y = (mpmath.matrix(a.tolist()) for a in (p.S, p.K, p.Y))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.tables import as_tensor, check_finite
@@ -91,7 +92,6 @@ def test_what_is_not_numbers_is_named(table: object, message: str) -> None:
 
 
 def test_scipy_matrices_are_refused_as_sparse() -> None:
-    sparse = pytest.importorskip("scipy.sparse")
     with pytest.raises(InvalidTypeError, match=r"pass x\.toarray\(\)"):
         as_tensor(sparse.eye(3))
 

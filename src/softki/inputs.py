@@ -46,14 +46,15 @@ def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
         with torch.inference_mode(False):
             values = values.clone()
     limit = torch.finfo(dtype).max ** 0.4  # distances square it and sum over columns
-    largest = values.abs().amax(0)
+    low, high = values.aminmax(dim=0)
+    largest = torch.maximum(-low, high)
     if bool((largest > limit).any()):
         column = int(largest.argmax())
         raise InvalidInputError(
             f"{name} has values up to {float(largest[column]):.3g} in column {column}, too large "
             f"for {dtype}: standardise it"
         )
-    mean, std = values.double().mean(0), values.double().std(0, correction=0)
+    std, mean = torch.std_mean(values, dim=0, correction=0)
     far = (mean.abs() > 10) | (std > 10)
     if bool(far.any()):
         column = int(far.nonzero()[0])

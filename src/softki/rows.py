@@ -26,15 +26,21 @@ class Rows:
 
     def __iter__(self) -> Iterator[Features]:
         """The blocks, without a graph."""
+        if self._kept is not None:
+            yield self._kept._replace(weights=self._kept.weights.detach())
+            return
         for batch in self._batches:
             with torch.no_grad():
-                block = self._kept or self._interpolate(batch)
-            yield block._replace(weights=block.weights.detach())
+                block = self._interpolate(batch)
+            yield block
 
     def differentiable(self) -> Iterator[Features]:
         """The blocks, each with the graph from the parameters to its weights."""
+        if self._kept is not None:
+            yield self._kept
+            return
         for batch in self._batches:
-            yield self._kept or self._interpolate(batch)
+            yield self._interpolate(batch)
 
     @property
     def targets(self) -> Tensor:

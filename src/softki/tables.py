@@ -14,11 +14,7 @@ from torch import Tensor
 
 from softki.exceptions import InvalidInputError, InvalidTypeError
 
-_ENCODERS = {
-    "text": "encode it first, for example with sklearn.preprocessing.OneHotEncoder",
-    "categories": "encode it first, for example with sklearn.preprocessing.OneHotEncoder",
-    "dates": "turn it into numbers first, for example into days since a fixed date",
-}
+_ENCODE = "encode it first, for example with sklearn.preprocessing.OneHotEncoder"
 
 
 def as_tensor(table: Any, name: str = "x") -> Tensor:
@@ -56,10 +52,9 @@ def check_finite(values: Tensor, name: str = "x") -> None:
             ...
         softki.exceptions.InvalidInputError: x contains NaN in row 1, column 0: ...
     """
-    finite = torch.isfinite(values)
-    if bool(finite.all()):
-        return
-    where = [int(i) for i in (~finite).nonzero()[0]]
+    if values.numel() == 0 or all(bool(end.isfinite()) for end in values.aminmax()):
+        return  # least and greatest are NaN if any value is, and need no copy of the table
+    where = [int(i) for i in (~values.isfinite()).nonzero()[0]]
     kind = "NaN" if bool(values[*where].isnan()) else "infinity"
     place = ", column ".join(map(str, where))
     raise InvalidInputError(
@@ -101,7 +96,7 @@ def _frame(table: Any, name: str) -> np.ndarray:
 def _frame_column(column: Any, label: str) -> np.ndarray:
     kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
     if kind.startswith(("category", "categorical", "enum", "dictionary")):
-        raise InvalidInputError(f"{label} holds categories: {_ENCODERS['categories']}")
+        raise InvalidInputError(f"{label} holds categories: {_ENCODE}")
     return _numbers(np.asarray(column.to_numpy()), label)
 
 
@@ -113,10 +108,12 @@ def _numbers(array: np.ndarray, label: str) -> np.ndarray:
     if kind == "c":
         raise InvalidInputError(f"Complex data not supported: {label} has the type {array.dtype}")
     if kind in "mM":
-        raise InvalidInputError(f"{label} holds dates: {_ENCODERS['dates']}")
+        raise InvalidInputError(
+            f"{label} holds dates: turn it into numbers first, for example into days since a date"
+        )
     if kind == "O" and not any(isinstance(value, str | bytes) for value in array.flat):
         return _objects(array, label)
-    raise InvalidInputError(f"{label} holds text: {_ENCODERS['text']}")
+    raise InvalidInputError(f"{label} holds text: {_ENCODE}")
 
 
 def _objects(array: np.ndarray, label: str) -> np.ndarray:
