@@ -1,6 +1,7 @@
 """Gaussian-process regression by soft kernel interpolation (SoftKI)."""
 
 from softki.batches import Data
+from softki.estimator import SoftKIRegressor
 from softki.exceptions import (
     ConvergenceWarning,
     InvalidInputError,
@@ -41,6 +42,7 @@ __all__ = [
     "ScaleWarning",
     "SoftKI",
     "SoftKIError",
+    "SoftKIRegressor",
     "SoftKIWarning",
     "SquareRootStatistics",
     "Statistics",

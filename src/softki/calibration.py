@@ -12,7 +12,7 @@ which holds a and b back where the held-out rows are few.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -30,6 +30,12 @@ class Calibration(NamedTuple):
     scale: float
     noise_variance: float
     nll: float
+
+    def in_units(self, scale: float) -> Self:
+        """These numbers for a target that was divided by the scale."""
+        return self._replace(
+            noise_variance=scale**2 * self.noise_variance, nll=self.nll + math.log(scale)
+        )
 
 
 def calibrate(

@@ -78,7 +78,7 @@ def fit(
         settings: how to fit.
         model: to start from (it is trained in place), instead of k-means points and the
             kernel and temperature of the settings.
-        device: to fit on; None for where x is.
+        device: to fit on; None for where x is, "auto" for CUDA if there is one.
         callbacks: called with a `softki.Event` after every step.
 
     Example:

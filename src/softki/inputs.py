@@ -22,7 +22,7 @@ def checked_data(
 ) -> Data:
     """The rows as tensors on the device, or an error that says what is wrong with them."""
     x, y = as_tensor(x, "x"), as_tensor(y, "y")
-    device = _checked_device(x.device if device is None else device)
+    device = checked_device(x.device if device is None else device)
     if x.ndim != 2 or x.numel() == 0:
         raise InvalidInputError(
             f"x must be a table of shape (n, d) with rows and columns, got {tuple(x.shape)}"
@@ -35,7 +35,7 @@ def checked_data(
     x, y = _checked_scale("x", x, dtype), _checked_scale("y", y.reshape(len(x), -1), dtype)
     scale = None
     if noise_variance is not None:
-        scale = _checked_noise(noise_variance, len(x)).sqrt().to(device, dtype)
+        scale = checked_noise(noise_variance, len(x)).sqrt().to(device, dtype)
     return Data(x.to(device), y.to(device), scale)
 
 
@@ -68,7 +68,8 @@ def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.to(dtype)
 
 
-def _checked_noise(noise_variance: Any, count: int) -> Tensor:
+def checked_noise(noise_variance: Any, count: int) -> Tensor:
+    """The known noise of the rows (n,) in float64, positive."""
     noise = as_tensor(noise_variance, "noise_variance").double()
     if noise.shape != (count,):
         raise InvalidInputError(
@@ -83,12 +84,15 @@ def _checked_noise(noise_variance: Any, count: int) -> Tensor:
     return noise
 
 
-def _checked_device(device: torch.device | str) -> torch.device:
+def checked_device(device: torch.device | str) -> torch.device:
+    """The device, if it can be used; "auto" is CUDA where there is a device, else the CPU."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise InvalidInputError(
-            f"unknown device {device!r}: it is 'cpu', 'cuda' or 'cuda:0', for example"
+            f"unknown device {device!r}: it is 'auto', 'cpu', 'cuda' or 'cuda:0', for example"
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInputError(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import Self
 
 from softki.calibration import Calibration
+
+# Evaluations that a printed report shows, about.
+_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -17,6 +23,15 @@ class HeldOut:
     rmse: float
     nll: float  # with the model's own variance and noise
     calibration: Calibration  # a, b and the NLL they give, on which the fit is stopped
+
+    def in_units(self, scale: float) -> Self:
+        """These figures for a target that was divided by the scale."""
+        return replace(
+            self,
+            rmse=scale * self.rmse,
+            nll=self.nll + math.log(scale),
+            calibration=self.calibration.in_units(scale),
+        )
 
 
 @dataclass(frozen=True)
@@ -60,9 +75,71 @@ class FitReport:
     seconds: dict[str, float] = field(default_factory=dict)
     calibration: Calibration | None = None
     log_marginal_likelihood: float | None = None  # of all rows, where the solver gives it
+    units: str = "standardised"  # of RMSE, NLL, noise variance and log likelihood
+
+    def in_units(self, scale: float) -> Self:
+        """This report for a target that was divided by the scale, in the target's own units.
+
+        An error is multiplied by the scale, a noise variance by its square, and a density divided
+        by it: log p falls by log(scale) a value, the NLL grows by as much.
+        """
+        calibration, log_likelihood = self.calibration, self.log_marginal_likelihood
+        if calibration is not None:
+            calibration = calibration.in_units(scale)
+        if log_likelihood is not None:
+            log_likelihood -= self.rows * self.targets * math.log(scale)
+        return replace(
+            self,
+            history=[figures.in_units(scale) for figures in self.history],
+            calibration=calibration,
+            log_marginal_likelihood=log_likelihood,
+            units="the target's",
+        )
 
     def __str__(self) -> str:
-        """A readable summary, a line a fact."""
+        """A readable summary, a line a fact, with the held-out curve below."""
+        lines = [f"{name:12} {fact}" for name, fact in self._facts().items()]
+        if self.history:
+            lines.append(f"{'held out':12} {'step':>6} {'RMSE':>10} {'NLL':>10}")
+            for figures in self._curve():
+                best = "  best" if figures.step == self.best_step else ""
+                lines.append(
+                    f"{'':12} {figures.step:6} {figures.rmse:10.4g} "
+                    f"{figures.calibration.nll:10.4g}{best}"
+                )
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The same as a table, for notebooks."""
+        facts = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(fact)}</td></tr>"
+            for name, fact in self._facts().items()
+        )
+        curve = "".join(
+            f"<tr><td>{figures.step}</td><td>{figures.rmse:.4g}</td>"
+            f"<td>{figures.calibration.nll:.4g}</td></tr>"
+            for figures in self.history
+        )
+        if curve:
+            head = "<tr><th>step</th><th>held-out RMSE</th><th>held-out NLL</th></tr>"
+            curve = (
+                f"<details><summary>held-out curve</summary><table>{head}{curve}</table></details>"
+            )
+        return f"<table>{facts}</table>{curve}"
+
+    def _curve(self) -> list[HeldOut]:
+        """A few evaluations, evenly spaced, with the best and the last."""
+        every = -(-len(self.history) // _SHOWN)
+        return [
+            figures
+            for i, figures in enumerate(self.history)
+            if i % every == every - 1
+            or figures.step == self.best_step
+            or i == len(self.history) - 1
+        ]
+
+    def _facts(self) -> dict[str, str]:
         lines = {
             "data": f"{self.rows} rows × {self.dimension}, {self.targets} target(s), "
             f"{self.held_out_rows} rows held out",
@@ -82,7 +159,10 @@ class FitReport:
                 f"variance × {self.calibration.scale:.3g}, noise variance "
                 f"{self.calibration.noise_variance:.3g}"
             )
-        return "\n".join(f"{name:12} {fact}" for name, fact in lines.items())
+        if self.log_marginal_likelihood is not None:
+            lines["log p(y)"] = f"{self.log_marginal_likelihood:.6g}"
+        lines["units"] = self.units
+        return lines
 
 
 def _counted(counter: Counter[str]) -> str:

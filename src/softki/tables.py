@@ -6,6 +6,7 @@ none of those packages is imported. Float32 stays, all other numbers become floa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from softki.exceptions import InvalidInputError, InvalidTypeError
 
 _ENCODE = "encode it first, for example with sklearn.preprocessing.OneHotEncoder"
+_REGRESSION = "softki is for regression, where targets are numbers"
 
 
 def as_tensor(table: Any, name: str = "x") -> Tensor:
@@ -43,7 +45,20 @@ def as_tensor(table: Any, name: str = "x") -> Tensor:
     return torch.from_numpy(_numbers(array, name))
 
 
-def check_finite(values: Tensor, name: str = "x") -> None:
+def column_names(table: Any) -> list[str] | None:
+    """The names of the columns, if the table has names and all are text.
+
+    Example:
+        >>> column_names([[1, 2]]) is None
+        True
+    """
+    if not hasattr(table, "columns"):
+        return None
+    labels = _labels(table)
+    return labels if all(isinstance(label, str) for label in labels) else None
+
+
+def check_finite(values: Tensor, name: str = "x", columns: Sequence[str] | None = None) -> None:
     """Raise if a value is NaN or infinite, with the first row and column.
 
     Example:
@@ -57,10 +72,16 @@ def check_finite(values: Tensor, name: str = "x") -> None:
     where = [int(i) for i in (~values.isfinite()).nonzero()[0]]
     kind = "NaN" if bool(values[*where].isnan()) else "infinity"
     place = ", column ".join(map(str, where))
+    if columns is not None and values.ndim == 2:
+        place = f"{where[0]}, column {columns[where[1]]!r}"
     raise InvalidInputError(
         f"{name} contains {kind} in row {place}: missing values are not supported, so remove such "
-        "rows, or impute them (in x, for example with sklearn.impute.SimpleImputer)"
+        "rows, or impute them (inputs, for example, with sklearn.impute.SimpleImputer)"
     )
+
+
+def _labels(table: Any) -> list[Any]:
+    return list(getattr(table, "column_names", table.columns))
 
 
 def _array(table: Any, name: str) -> np.ndarray:
@@ -85,7 +106,7 @@ def _tensor(table: Tensor, name: str) -> Tensor:
 
 
 def _frame(table: Any, name: str) -> np.ndarray:
-    labels = list(getattr(table, "column_names", table.columns))
+    labels = _labels(table)
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise InvalidInputError(f"{name} has more than one column {twice!r}: rename them")
@@ -96,7 +117,7 @@ def _frame(table: Any, name: str) -> np.ndarray:
 def _frame_column(column: Any, label: str) -> np.ndarray:
     kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
     if kind.startswith(("category", "categorical", "enum", "dictionary")):
-        raise InvalidInputError(f"{label} holds categories: {_ENCODE}")
+        raise InvalidInputError(f"{label} holds categories: {_advice(label)}")
     return _numbers(np.asarray(column.to_numpy()), label)
 
 
@@ -113,7 +134,11 @@ def _numbers(array: np.ndarray, label: str) -> np.ndarray:
         )
     if kind == "O" and not any(isinstance(value, str | bytes) for value in array.flat):
         return _objects(array, label)
-    raise InvalidInputError(f"{label} holds text: {_ENCODE}")
+    raise InvalidInputError(f"{label} holds text: {_advice(label)}")
+
+
+def _advice(label: str) -> str:
+    return _REGRESSION if label.split()[0] == "y" else _ENCODE
 
 
 def _objects(array: np.ndarray, label: str) -> np.ndarray:
@@ -122,6 +147,10 @@ def _objects(array: np.ndarray, label: str) -> np.ndarray:
         return np.array([np.nan if _is_missing(v) else float(v) for v in array.flat]).reshape(
             array.shape
         )
+    except OverflowError as error:
+        raise InvalidInputError(
+            f"{label} holds whole numbers beyond 1e308, too large for float64: rescale it"
+        ) from error
     except TypeError as error:
         raise InvalidTypeError(
             f"{label} has the type object and holds values that are not numbers: {error}; "

@@ -1,0 +1,456 @@
+"""`SoftKIRegressor`: soft kernel interpolation as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from torch import Tensor
+
+from softki.checks import check_choice, check_integer
+from softki.exceptions import InvalidInputError, InvalidTypeError, ScaleWarning
+from softki.fitting import fit
+from softki.inputs import checked_device, checked_noise
+from softki.kernels import StationaryKernel
+from softki.likelihood import log_marginal_likelihood
+from softki.posterior import Posterior
+from softki.progress import progress
+from softki.report import FitReport
+from softki.settings import FitSettings, ObjectiveName
+from softki.solvers import Solver
+from softki.standardize import Standardizer
+from softki.tables import as_tensor, check_finite, column_names
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+# Elements of a table that are standardised at once for prediction.
+_BLOCK = 1 << 22
+
+Of = Literal["y", "f"]
+
+
+class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """Gaussian-process regression by soft kernel interpolation.
+
+    Inputs and targets are standardised inside; all that goes in and comes out is in the user's
+    units. Tables may be NumPy arrays, torch tensors, or pandas, polars or PyArrow tables.
+    Predictions are computed in float64 and returned as NumPy arrays, or, where X is a torch
+    tensor, as tensors of its precision on its device.
+
+    There is no `sample_weight` (rows that are known to be noisier than others have
+    `noise_variance`), no classification, and no support for missing values.
+
+    Args:
+        points: number of interpolation points; at most a quarter of the rows is used.
+        kernel: `matern32`, `matern12`, `matern52`, `rbf`, `rq`, or any gpytorch kernel.
+        objective: `stabilised`, `exact` or `hutchinson`.
+        batch_size: rows a training step; None for all rows in every step.
+        steps: training steps; at most one a row is done, but no fewer than 50.
+        learning_rate: of Adam, at its peak.
+        held_out: share of the rows on which training is stopped and error bars are calibrated.
+        solver: of the posterior: `qr`, `whitened`, `cholesky`, `solve` or `cg`.
+        dtype: `float32` or `float64`, of the training.
+        device: `auto` (CUDA if there is a device, else CPU), or a torch device.
+        random_state: seed; None for a fresh one every time.
+        verbose: whether to show a progress bar.
+
+    Attributes:
+        n_features_in_, feature_names_in_: the columns of X; names only if it had them.
+        fit_report_: what ran, how long, and what did not go as planned.
+        feature_relevance_: one number a column, summing to one.
+        fit_: the `softki.Fit` to the standardised rows: model, posterior, statistics.
+        x_standardizer_, y_standardizer_: mean and scale of the columns of X and y.
+
+    Example:
+        >>> from softki.data import robot_arm
+        >>> X, y = robot_arm(2000)
+        >>> model = SoftKIRegressor(points=64, steps=100, random_state=0).fit(X[:1500], y[:1500])
+        >>> mean, std = model.predict(X[1500:], return_std=True)
+        >>> bool(model.score(X[1500:], y[1500:]) > 0.9)
+        True
+    """
+
+    def __init__(
+        self,
+        points: int = 512,
+        kernel: str | StationaryKernel | Kernel = "matern32",
+        objective: ObjectiveName = "stabilised",
+        batch_size: int | None = 1024,
+        steps: int = 600,
+        learning_rate: float = 0.05,
+        held_out: float = 0.1,
+        solver: Solver = "qr",
+        dtype: Literal["float32", "float64"] = "float32",
+        device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.points = points
+        self.kernel = kernel
+        self.objective = objective
+        self.batch_size = batch_size
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.held_out = held_out
+        self.solver = solver
+        self.dtype = dtype
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, noise_variance: Any = None, **unsupported: Any) -> Self:
+        """Fit to the rows of X (n, d) and y, (n,) or (n, targets).
+
+        Args:
+            X: inputs.
+            y: targets; several share points, kernel and, once standardised, noise.
+            noise_variance: known noise variance of each row (n,), up to a factor that is learned:
+                row i has noise β²σᵢ², with σᵢ² = noise_varianceᵢ / its mean.
+            unsupported: nothing else is taken; `sample_weight` is refused.
+        """
+        _refuse(unsupported)
+        names = column_names(X)
+        matrix, targets, noise = self._matrix(X), self._targets(y), None
+        _check_same_length(matrix, targets)
+        if noise_variance is not None:
+            noise = checked_noise(noise_variance, len(matrix))
+        settings, device = self._settings(len(matrix)), checked_device(self.device)
+        columns = targets.reshape(len(targets), -1)
+        x_standardizer = Standardizer.of(matrix, "X", names)
+        y_standardizer = Standardizer.of(columns, "y", column_names(y))
+        noise_unit = 1.0 if noise is None else float(noise.mean())
+        validate_data(self, X, reset=True, skip_check_array=True)
+        shown_scale = float(y_standardizer.scale[0]) if columns.shape[1] == 1 else 1.0
+        with progress(self.verbose, shown_scale) as callbacks:
+            self.fit_ = fit(
+                x_standardizer.transform(matrix, settings.dtype),
+                y_standardizer.transform(columns, settings.dtype),
+                None if noise is None else noise / noise_unit,
+                settings=settings,
+                device=device,
+                callbacks=callbacks,
+            )
+        self.x_standardizer_, self.y_standardizer_ = x_standardizer, y_standardizer
+        self.noise_unit_ = noise_unit
+        self.single_target_ = targets.ndim == 1
+        self.n_iter_ = self.fit_.report.steps
+        return self
+
+    def partial_fit(self, X: Any, y: Any, noise_variance: Any = None, **unsupported: Any) -> Self:
+        """Fit at the first call; afterwards add rows with everything learned held fixed.
+
+        Points, kernel, noise, standardisation and calibration stay as the first call left them;
+        the statistics of the new rows are added, and the posterior is solved anew at O(m³).
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, noise_variance, **unsupported)
+        _refuse(unsupported)
+        matrix, targets, noise = self._inputs(X), self._targets(y), None
+        _check_same_length(matrix, targets)
+        self._check_target_shape(targets)
+        if noise_variance is not None:
+            noise = checked_noise(noise_variance, len(matrix)) / self.noise_unit_
+        dtype = self.fit_.settings.dtype
+        with warnings.catch_warnings():
+            # A few later rows need not look standardised.
+            warnings.simplefilter("ignore", ScaleWarning)
+            self.fit_ = self.fit_.with_rows(
+                self.x_standardizer_.transform(matrix, dtype),
+                self.y_standardizer_.transform(targets.reshape(len(targets), -1), dtype),
+                noise,
+            )
+        return self
+
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, *, of: Of = "y"
+    ) -> Any:
+        """Mean at the rows of X, with standard deviation or covariance if asked for.
+
+        Args:
+            X: inputs (n, d).
+            return_std: also return the standard deviation, of the shape of the mean.
+            return_cov: also return the covariance, (n, n) or (n, n, targets).
+            of: whose standard deviation or covariance: that of `y`, a new observation with its
+                noise, or of `f`, the function without it.
+        """
+        if return_std and return_cov:
+            raise InvalidInputError("ask for return_std or return_cov, not both")
+        noise, matrix = self._noise_of(of), self._inputs(X)
+        if return_cov:
+            mean, covariance = self._covariance(matrix, noise)
+            return self._output(X, mean), self._output(X, covariance)
+        if not return_std:
+            return self._output(X, self._mean(matrix))
+        mean, std = self._mean_and_std(matrix, noise)
+        return self._output(X, mean), self._output(X, std)
+
+    def predict_quantiles(
+        self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), *, of: Of = "y"
+    ) -> Any:
+        """Quantiles of y (or of f) at the rows of X: (n, quantiles) or (n, quantiles, targets)."""
+        levels = _checked_levels(quantiles)
+        noise, matrix = self._noise_of(of), self._inputs(X)
+        mean, std = self._mean_and_std(matrix, noise)
+        z = torch.special.ndtri(levels).to(mean.device)  # (q,)
+        return self._output(X, mean[:, None] + z[:, None] * std[:, None])
+
+    def sample_y(
+        self,
+        X: Any,
+        n_samples: int = 1,
+        random_state: int | np.random.RandomState | None = 0,
+        *,
+        of: Of = "y",
+    ) -> Any:
+        """Joint draws of y (or of f) at the rows of X: (n, draws) or (n, targets, draws)."""
+        noise, matrix = self._noise_of(of), self._inputs(X)
+        generator = self._generator(random_state)
+        values = self._draws(n_samples, generator)(matrix)  # (n, targets, n_samples)
+        epsilon = torch.randn(
+            values.shape, generator=generator, dtype=values.dtype, device=values.device
+        )
+        scale = self.y_standardizer_.scale.to(values.device)
+        return self._output(X, values + noise**0.5 * scale[:, None] * epsilon, axis=1)
+
+    def sample_functions(
+        self, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
+    ) -> Callable[[Any], Any]:
+        """Exact draws of whole functions f: a callable of X with the shapes of `sample_y`.
+
+        The callable always gives the same functions, wherever they are evaluated.
+        """
+        check_is_fitted(self)
+        draws = self._draws(n_samples, self._generator(random_state))
+
+        def functions(X: Any) -> Any:
+            return self._output(X, draws(self._inputs(X)), axis=1)
+
+        return functions
+
+    def predict_gradient(self, X: Any) -> Any:
+        """Gradient of the mean in the columns of X: (n, d) or (n, targets, d)."""
+        matrix = self._inputs(X)
+        mean = self._posterior.mean
+        gradient = torch.cat([mean.gradient(x) for x in self._blocks(matrix)])  # (n, t, d)
+        units = self.y_standardizer_.scale[:, None] / self.x_standardizer_.scale
+        return self._output(X, gradient * units.to(gradient.device), axis=1)
+
+    def log_marginal_likelihood(self) -> float:
+        """log p(y) of all rows seen so far, in the units of y, summed over targets.
+
+        It is that of the learned model with its own noise, before calibration.
+        """
+        check_is_fitted(self)
+        model, statistics = self.fit_.model, self.fit_.statistics
+        with torch.no_grad():
+            value = log_marginal_likelihood(model.kernel_matrix(), statistics, model.noise_variance)
+        return float(value) - statistics.count * float(self.y_standardizer_.scale.log().sum())
+
+    @property
+    def fit_report_(self) -> FitReport:
+        """What ran, how long, and what did not go as planned; in the units of a single target.
+
+        With several targets, its figures are those of the standardised targets.
+        """
+        self._check_attribute("fit_report_")
+        report, scale = self.fit_.report, self.y_standardizer_.scale
+        return report.in_units(float(scale[0])) if len(scale) == 1 else report
+
+    @property
+    def feature_relevance_(self) -> np.ndarray:
+        """One number a column of X, summing to one: 1/(Tₖℓₖ), normalised.
+
+        Rows that differ by Δ in the standardised column k are Δ/Tₖ apart for the weights, and
+        points that far apart are Δ/(Tₖℓₖ) apart for the kernel. A column that does not matter
+        has a large T or ℓ. Only kernels with one lengthscale per column have it.
+        """
+        self._check_attribute("feature_relevance_")
+        kernel = self.fit_.model.kernel
+        if not isinstance(kernel, StationaryKernel):
+            raise AttributeError(
+                f"feature_relevance_ needs one of softki's kernels, not {type(kernel).__name__}: "
+                "use kernel='matern32', for example"
+            )
+        temperature = self._posterior.temperature
+        assert temperature is not None  # the estimator always has one
+        with torch.no_grad():
+            relevance = 1 / (temperature * kernel.lengthscale)
+        return np.asarray((relevance / relevance.sum()).cpu())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fit_")
+
+    @property
+    def _posterior(self) -> Posterior:
+        return self.fit_.posterior
+
+    def _check_attribute(self, name: str) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"{name} is there once the estimator is fitted: call fit first")
+
+    def _settings(self, rows: int) -> FitSettings:
+        check_choice("dtype", self.dtype, _DTYPES)
+        settings = FitSettings(
+            points=self.points,
+            kernel=self.kernel,
+            objective=self.objective,
+            batch_size=self.batch_size,
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            held_out=self.held_out,
+            solver=self.solver,
+            dtype=_DTYPES[self.dtype],
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+        )
+        return replace(
+            settings,
+            points=min(settings.points, max(1, rows // 4)),
+            steps=min(settings.steps, max(50, rows)),
+        )
+
+    def _matrix(self, X: Any) -> Tensor:
+        """The numbers of X (n, d), checked."""
+        matrix = as_tensor(X, "X")
+        if matrix.ndim != 2:
+            raise InvalidInputError(
+                f"Expected 2D array, got {matrix.ndim}D array instead: X has the shape "
+                f"{tuple(matrix.shape)}, not (rows, columns). Reshape your data with "
+                "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
+            )
+        for count, what in zip(matrix.shape, ("sample", "feature"), strict=True):
+            if count == 0:
+                raise InvalidInputError(
+                    f"Found array with 0 {what}(s) (shape={tuple(matrix.shape)}) while a minimum "
+                    "of 1 is required: X is empty."
+                )
+        check_finite(matrix, "X", column_names(X))
+        return matrix
+
+    def _inputs(self, X: Any) -> Tensor:
+        """The numbers of X, with the columns of the fit."""
+        check_is_fitted(self)
+        matrix = self._matrix(X)
+        self._check_order(column_names(X))
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return matrix
+
+    def _check_order(self, names: list[str] | None) -> None:
+        before = getattr(self, "feature_names_in_", None)
+        if names is None or before is None or sorted(names) != sorted(before):
+            return  # scikit-learn says which names are new or missing
+        for position, (name, expected) in enumerate(zip(names, before, strict=True)):
+            if name != expected:
+                raise InvalidInputError(
+                    "The feature names should match those that were passed during fit.\n"
+                    "Feature names must be in the same order as they were in fit.\n"
+                    f"Column {position} is {name!r}, and was {expected!r}: reorder the columns "
+                    "as in feature_names_in_."
+                )
+
+    def _targets(self, y: Any) -> Tensor:
+        """The numbers of y, (n,) or (n, t), checked."""
+        if y is None:
+            raise InvalidInputError(
+                "This SoftKIRegressor estimator requires y to be passed, but the target y is None"
+            )
+        targets = as_tensor(y, "y")
+        if targets.ndim not in (1, 2) or targets.numel() == 0:
+            raise InvalidInputError(
+                f"y must have the shape (rows,) or (rows, targets), got {tuple(targets.shape)}"
+            )
+        check_finite(targets, "y", column_names(y))
+        return targets
+
+    def _check_target_shape(self, targets: Tensor) -> None:
+        count = len(self.y_standardizer_.scale)
+        expected = () if self.single_target_ else (count,)
+        if targets.shape[1:] != expected:
+            raise InvalidInputError(
+                f"y had the shape {('rows', *expected)} at the first call of partial_fit, and has "
+                f"{tuple(targets.shape)} now"
+            )
+
+    def _noise_of(self, of: Of) -> float:
+        """Variance that y has beside f's, standardised."""
+        check_choice("of", of, ("y", "f"))
+        check_is_fitted(self)
+        return float(self._posterior.noise_variance) if of == "y" else 0.0
+
+    def _blocks(self, matrix: Tensor) -> Iterator[Tensor]:
+        """Standardised rows, a block at a time, where the posterior is."""
+        device = self._posterior.points.device
+        for block in matrix.split(max(1, _BLOCK // matrix.shape[1])):
+            yield self.x_standardizer_.transform(block.to(device))
+
+    def _mean(self, matrix: Tensor) -> Tensor:
+        """(n, t), in the units of y."""
+        mean = self._posterior.mean
+        return self.y_standardizer_.inverse(torch.cat([mean(x) for x in self._blocks(matrix)]))
+
+    def _mean_and_std(self, matrix: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+        """(n, t) each, in the units of y."""
+        moments = [self._posterior.predict(x) for x in self._blocks(matrix)]
+        mean = torch.cat([mean for mean, _ in moments])
+        std = torch.cat([(variance + noise).sqrt() for _, variance in moments])
+        scale = self.y_standardizer_.scale.to(std.device)
+        return self.y_standardizer_.inverse(mean), std[:, None] * scale
+
+    def _covariance(self, matrix: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+        """Mean (n, t) and covariance (n, n, t), in the units of y."""
+        covariance = self._posterior.covariance(torch.cat(list(self._blocks(matrix))))
+        covariance.diagonal().add_(noise)
+        scale = self.y_standardizer_.scale.to(covariance.device)
+        return self._mean(matrix), covariance[:, :, None] * scale.square()
+
+    def _draws(self, count: int, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+        """Functions of the rows of a table: (n, t, count), in the units of y."""
+        check_integer("n_samples", count, 1)
+        draws = self._posterior.sample_functions(count, generator)
+
+        def values(matrix: Tensor) -> Tensor:
+            standardised = torch.cat([draws(x) for x in self._blocks(matrix)])  # (n, count, t)
+            return self.y_standardizer_.inverse(standardised).transpose(1, 2)
+
+        return values
+
+    def _generator(self, random_state: int | np.random.RandomState | None) -> torch.Generator:
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        return torch.Generator(self._posterior.points.device).manual_seed(seed)
+
+    def _output(self, X: Any, values: Tensor, axis: int = -1) -> Any:
+        """The values as the caller has X, without the axis of targets if y had none."""
+        if self.single_target_:
+            values = values.squeeze(axis)
+        if isinstance(X, Tensor):
+            return values.to(X.device, X.dtype if X.is_floating_point() else None)
+        return values.cpu().numpy()
+
+
+def _refuse(unsupported: dict[str, Any]) -> None:
+    if "sample_weight" in unsupported:
+        raise InvalidTypeError(
+            "sample_weight is not supported: give noise_variance, one number a row, for rows that "
+            "are known to be noisier than others"
+        )
+    for name in unsupported:
+        raise InvalidTypeError(f"fit got an unexpected keyword argument {name!r}")
+
+
+def _check_same_length(matrix: Tensor, targets: Tensor) -> None:
+    if len(matrix) != len(targets):
+        raise InvalidInputError(f"X has {len(matrix)} rows and y has {len(targets)}")
+
+
+def _checked_levels(quantiles: Sequence[float]) -> Tensor:
+    levels = as_tensor(quantiles, "quantiles").double()
+    if levels.ndim != 1 or not len(levels) or not bool(((levels > 0) & (levels < 1)).all()):
+        raise InvalidInputError(
+            f"quantiles must be numbers between 0 and 1, such as (0.05, 0.95), got {quantiles!r}"
+        )
+    return levels

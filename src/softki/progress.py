@@ -1,0 +1,30 @@
+"""A progress bar for a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from softki.report import Callback, Event
+
+
+@contextmanager
+def progress(shown: bool, scale: float = 1.0) -> Iterator[list[Callback]]:
+    """Callbacks that show a bar with the best held-out RMSE so far, times scale; or none."""
+    if not shown:
+        yield []
+        return
+    from tqdm.auto import tqdm
+
+    best = float("inf")
+    with tqdm(desc="fit", unit="step") as bar:
+
+        def show(event: Event) -> None:
+            nonlocal best
+            bar.total = event.steps
+            if event.held_out is not None and event.held_out.rmse < best:
+                best = event.held_out.rmse
+                bar.set_postfix_str(f"held-out RMSE {scale * best:.4g}", refresh=False)
+            bar.update()
+
+        yield [show]

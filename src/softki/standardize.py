@@ -1,0 +1,75 @@
+"""Columns to mean 0 and standard deviation 1, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from softki.exceptions import InvalidInputError
+
+# Elements of a table that are held in float64 at once.
+_BLOCK = 1 << 23
+
+
+@dataclass(frozen=True, eq=False)
+class Standardizer:
+    """x ↦ (x − mean)/scale by column, in float64; a constant column keeps the scale 1.
+
+    Example:
+        >>> standardizer = Standardizer.of(torch.tensor([[0.0, 5.0], [2.0, 5.0]]))
+        >>> standardizer.transform(torch.tensor([[4.0, 5.0]]))
+        tensor([[3., 0.]], dtype=torch.float64)
+    """
+
+    mean: Tensor  # (c,), on the CPU
+    scale: Tensor  # (c,)
+
+    @classmethod
+    def of(cls, values: Tensor, name: str = "x", columns: Sequence[str] | None = None) -> Self:
+        """Mean and standard deviation of the columns of values (n, c), a block at a time."""
+        n = len(values)
+        mean = sum(block.sum(0) for block in _blocks(values)) / torch.tensor(n)
+        largest = torch.stack([(block - mean).abs().amax(0) for block in _blocks(values)]).amax(0)
+        # In units of the largest deviation, squares neither overflow nor vanish.
+        unit = torch.where(largest > 0, largest, 1.0)
+        square = sum(((block - mean) / unit).square().sum(0) for block in _blocks(values))
+        scale = unit * (square / torch.tensor(n)).sqrt()
+        _check_range(mean, scale, name, columns)
+        # What rounding leaves of a constant column is no spread to divide by.
+        constant = scale <= 10 * torch.finfo(torch.float64).eps * mean.abs()
+        scale = torch.where(constant, 1.0, scale)
+        return cls(mean.cpu(), scale.cpu())
+
+    def transform(self, values: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """(values − mean)/scale, computed in float64, where the values are."""
+        mean, scale = self.mean.to(values.device), self.scale.to(values.device)
+        result = torch.empty(values.shape, dtype=dtype, device=values.device)
+        start = 0
+        for block in _blocks(values):
+            result[start : start + len(block)] = (block - mean) / scale
+            start += len(block)
+        return result
+
+    def inverse(self, values: Tensor) -> Tensor:
+        """Standardised values (…, c) in the units of the table."""
+        return values * self.scale.to(values.device) + self.mean.to(values.device)
+
+
+def _blocks(values: Tensor) -> Iterator[Tensor]:
+    """Blocks of rows in float64."""
+    for block in values.split(max(1, _BLOCK // max(1, values.shape[1]))):
+        yield block.double()
+
+
+def _check_range(mean: Tensor, scale: Tensor, name: str, columns: Sequence[str] | None) -> None:
+    usable = mean.isfinite() & scale.isfinite()
+    if not bool(usable.all()):
+        column = int((~usable).nonzero()[0])
+        label = column if columns is None else repr(columns[column])
+        raise InvalidInputError(
+            f"{name} column {label} has values so large that their mean overflows: rescale it"
+        )
