@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -31,6 +32,8 @@ from softki.tables import as_tensor, check_finite, column_names
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Elements of a table that are standardised at once for prediction.
 _BLOCK = 1 << 22
+# Rows on which the relevance of the columns is measured, at most.
+_RELEVANCE_ROWS = 2000
 
 Of = Literal["y", "f"]
 
@@ -63,7 +66,10 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     Attributes:
         n_features_in_, feature_names_in_: the columns of X; names only if it had them.
         fit_report_: what ran, how long, and what did not go as planned.
-        feature_relevance_: one number a column, summing to one.
+        feature_relevance_: one number a column, summing to one: the root mean square of
+            ∂mean/∂xₖ over training rows, in standardised units. T enters it through the weights
+            and the lengthscales through the posterior; unlike 1/(Tₖℓₖ) it also sees a column
+            whose effect is linear, for which both are large.
         fit_: the `softki.Fit` to the standardised rows: model, posterior, statistics.
         x_standardizer_, y_standardizer_: mean and scale of the columns of X and y.
 
@@ -127,9 +133,10 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         noise_unit = 1.0 if noise is None else float(noise.mean())
         validate_data(self, X, reset=True, skip_check_array=True)
         shown_scale = float(y_standardizer.scale[0]) if columns.shape[1] == 1 else 1.0
+        x = x_standardizer.transform(matrix, settings.dtype)
         with progress(self.verbose, shown_scale) as callbacks:
             self.fit_ = fit(
-                x_standardizer.transform(matrix, settings.dtype),
+                x,
                 y_standardizer.transform(columns, settings.dtype),
                 None if noise is None else noise / noise_unit,
                 settings=settings,
@@ -139,6 +146,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.x_standardizer_, self.y_standardizer_ = x_standardizer, y_standardizer
         self.noise_unit_ = noise_unit
         self.single_target_ = targets.ndim == 1
+        self.feature_relevance_ = _relevance(self.fit_.posterior, x, settings.seed)
         self.n_iter_ = self.fit_.report.steps
         return self
 
@@ -252,36 +260,28 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             value = log_marginal_likelihood(model.kernel_matrix(), statistics, model.noise_variance)
         return float(value) - statistics.count * float(self.y_standardizer_.scale.log().sum())
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted estimator to one file, to be read by `softki.load`."""
+        from softki.storage import save
+
+        save(self, path)
+
+    def export_onnx(self, path: str | PathLike[str]) -> None:
+        """Write mean and standard deviation of y as an ONNX graph (needs the package onnx)."""
+        from softki.onnx_export import export_onnx
+
+        export_onnx(self, path)
+
     @property
     def fit_report_(self) -> FitReport:
         """What ran, how long, and what did not go as planned; in the units of a single target.
 
         With several targets, its figures are those of the standardised targets.
         """
-        self._check_attribute("fit_report_")
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("fit_report_ is there once the estimator is fitted: call fit")
         report, scale = self.fit_.report, self.y_standardizer_.scale
         return report.in_units(float(scale[0])) if len(scale) == 1 else report
-
-    @property
-    def feature_relevance_(self) -> np.ndarray:
-        """One number a column of X, summing to one: 1/(Tₖℓₖ), normalised.
-
-        Rows that differ by Δ in the standardised column k are Δ/Tₖ apart for the weights, and
-        points that far apart are Δ/(Tₖℓₖ) apart for the kernel. A column that does not matter
-        has a large T or ℓ. Only kernels with one lengthscale per column have it.
-        """
-        self._check_attribute("feature_relevance_")
-        kernel = self.fit_.model.kernel
-        if not isinstance(kernel, StationaryKernel):
-            raise AttributeError(
-                f"feature_relevance_ needs one of softki's kernels, not {type(kernel).__name__}: "
-                "use kernel='matern32', for example"
-            )
-        temperature = self._posterior.temperature
-        assert temperature is not None  # the estimator always has one
-        with torch.no_grad():
-            relevance = 1 / (temperature * kernel.lengthscale)
-        return np.asarray((relevance / relevance.sum()).cpu())
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fit_")
@@ -289,10 +289,6 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     @property
     def _posterior(self) -> Posterior:
         return self.fit_.posterior
-
-    def _check_attribute(self, name: str) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{name} is there once the estimator is fitted: call fit first")
 
     def _settings(self, rows: int) -> FitSettings:
         check_choice("dtype", self.dtype, _DTYPES)
@@ -430,6 +426,16 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if isinstance(X, Tensor):
             return values.to(X.device, X.dtype if X.is_floating_point() else None)
         return values.cpu().numpy()
+
+
+def _relevance(posterior: Posterior, x: Tensor, seed: int) -> np.ndarray:
+    """Root mean square gradient of the mean by column, over some rows of x, summing to one."""
+    rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:_RELEVANCE_ROWS]
+    gradient = posterior.mean.gradient(x[rows.to(x.device)])  # (n, t, d)
+    relevance = gradient.square().mean((0, 1)).sqrt()
+    total = relevance.sum()
+    d = len(relevance)
+    return np.asarray((relevance / total if total > 0 else relevance + 1 / d).cpu())
 
 
 def _refuse(unsupported: dict[str, Any]) -> None:
