@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from softki import FitSettings, fit
+from softki import FitSettings, SoftKIRegressor, fit
 from softki.batches import Batch, Data
 from softki.hutchinson import Hutchinson
 from softki.initialization import initial_points
@@ -83,3 +83,24 @@ def test_memory_above_the_data_does_not_grow_with_the_rows() -> None:
         peaks.append(torch.cuda.max_memory_allocated() - before)
         del data
     assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_the_estimator_takes_and_gives_tensors_where_they_are() -> None:
+    g = torch.Generator().manual_seed(0)
+    X = 100 + 10 * torch.randn(2000, 4, generator=g)
+    y = torch.sin(X[:, 0] / 5) + 0.1 * torch.randn(2000, generator=g)
+    model = SoftKIRegressor(points=64, steps=100, random_state=0).fit(X.cuda(), y.cuda())
+    assert model.fit_report_.device.startswith("cuda")
+    assert model.score(X.numpy(), y.numpy()) > 0.9
+    expected = model.predict(X.double().numpy(), return_std=True)
+    for dtype, tolerance in ((torch.float32, 1e-5), (F64, 1e-12)):
+        for left, right in zip(
+            model.predict(X.cuda().to(dtype), return_std=True), expected, strict=True
+        ):
+            assert left.is_cuda
+            assert left.dtype == dtype
+            assert relative_error(left.cpu(), torch.from_numpy(right)) < tolerance
+    functions = model.sample_functions(3)
+    assert functions(X[:5].cuda()).shape == (5, 3)
+    assert relative_error(functions(X[:5]).cpu(), functions(X[:5].cuda()).cpu()) < 1e-6
+    assert model.partial_fit(X.cuda(), y.cuda()).fit_report_.rows == 4000

@@ -22,6 +22,7 @@ from softki.refitting import refit, refit_scales
 from softki.report import Event, FitReport
 from softki.settings import FitSettings
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
+from softki.storage import load
 
 __version__ = "0.1.0"
 
@@ -49,6 +50,7 @@ __all__ = [
     "TrainingWarning",
     "fit",
     "interpolation_weights",
+    "load",
     "log_marginal_likelihood",
     "posterior_of",
     "refit",

@@ -1,0 +1,137 @@
+"""What a fit holds beside tensors, as JSON and back: settings, kernels, statistics, report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softki.calibration import Calibration
+from softki.kernels import KERNELS, StationaryKernel
+from softki.report import FitReport, HeldOut
+from softki.settings import FitSettings
+from softki.stand_ins import StoredKernel, StoredObjective, describe
+from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
+
+Document = dict[str, Any]
+
+_FORMS: dict[str, type[Statistics]] = {"gram": GramStatistics, "square root": SquareRootStatistics}
+
+
+def parameters_document(parameters: dict[str, Any]) -> Document:
+    """Parameters of a constructor in JSON.
+
+    A generator of random numbers becomes None; an object in the place of a name, a description.
+
+    Example:
+        >>> parameters_document({"points": 8, "kernel": "rbf", "dtype": torch.float32})
+        {'points': 8, 'kernel': 'rbf', 'dtype': 'float32'}
+    """
+    return {name: _parameter(name, value) for name, value in parameters.items()}
+
+
+def parameters_of(document: Document) -> dict[str, Any]:
+    """The parameters that `parameters_document` wrote."""
+    return {name: _value(name, value) for name, value in document.items()}
+
+
+def settings_of(document: Document) -> FitSettings:
+    """The settings whose `vars` became the document."""
+    parameters = parameters_of(document)
+    return FitSettings(**(parameters | {"dtype": getattr(torch, parameters["dtype"])}))
+
+
+def is_own(kernel: Any) -> bool:
+    """Whether the kernel is one of softki's, which a file can hold."""
+    return type(kernel) in KERNELS.values()
+
+
+def kernel_document(kernel: Any) -> Document:
+    """One of softki's kernels with its parameters, or the description of any other."""
+    if not is_own(kernel):
+        return {"stored": describe(kernel)}
+    return {
+        "name": next(name for name, kind in KERNELS.items() if kind is type(kernel)),
+        "max_lengthscale": float(kernel.max_lengthscale),
+        "parameters": {name: value.tolist() for name, value in kernel.named_parameters()},
+        "frozen": [name for name, value in kernel.named_parameters() if not value.requires_grad],
+    }
+
+
+def kernel_of(document: Document) -> StationaryKernel:
+    """The kernel of softki that `kernel_document` wrote."""
+    values = {
+        name: torch.tensor(value, dtype=torch.float64, device="cpu")
+        for name, value in document["parameters"].items()
+    }
+    cap = document["max_lengthscale"]
+    dimension = len(values["raw_lengthscale"])
+    kernel = KERNELS[document["name"]](dimension, lengthscale=cap / 2, max_lengthscale=cap)
+    kernel.load_state_dict(values)
+    for name, parameter in kernel.named_parameters():
+        parameter.requires_grad_(name not in document["frozen"])
+    return kernel
+
+
+def statistics_document(statistics: Statistics) -> Document:
+    """The form of the statistics and their numbers, without the tensors."""
+    form = next(name for name, kind in _FORMS.items() if type(statistics) is kind)
+    numbers = {k: v for k, v in vars(statistics).items() if not torch.is_tensor(v)}
+    return {"form": form, **numbers}
+
+
+def statistics_of(document: Document, tensors: dict[str, Tensor]) -> Statistics:
+    """The statistics from what `statistics_document` wrote and their tensors."""
+    fields: dict[str, Any] = {k: v for k, v in document.items() if k != "form"} | tensors
+    return _FORMS[document["form"]](**fields)
+
+
+def report_document(report: FitReport) -> Document:
+    """The report in JSON."""
+    calibration = report.calibration
+    return vars(report) | {
+        "history": [
+            asdict(figures) | {"calibration": figures.calibration._asdict()}
+            for figures in report.history
+        ],
+        "calibration": None if calibration is None else calibration._asdict(),
+    }
+
+
+def report_of(document: Document) -> FitReport:
+    """The report that `report_document` wrote."""
+    calibration = document["calibration"]
+    rebuilt: dict[str, Any] = {
+        "history": [
+            HeldOut(**(figures | {"calibration": Calibration(**figures["calibration"])}))
+            for figures in document["history"]
+        ],
+        "fallbacks": Counter(document["fallbacks"]),
+        "skipped": Counter(document["skipped"]),
+        "calibration": None if calibration is None else Calibration(**calibration),
+    }
+    return FitReport(**(document | rebuilt))
+
+
+def _parameter(name: str, value: Any) -> Any:
+    if name == "kernel" and not isinstance(value, str):
+        return kernel_document(value)
+    if name == "objective" and not isinstance(value, str):
+        return {"stored": describe(value)}
+    if name == "random_state" and not isinstance(value, Integral):
+        return None
+    if isinstance(value, torch.device | torch.dtype):
+        return str(value).removeprefix("torch.")
+    return value
+
+
+def _value(name: str, value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "stored" not in value:
+        return kernel_of(value)
+    return (StoredKernel if name == "kernel" else StoredObjective)(value["stored"])

@@ -1,0 +1,208 @@
+"""Mean and standard deviation of y as one ONNX graph, in float64 from end to end.
+
+With s the standardised row divided by T, z* the point nearest to it and δ = s − z*,
+
+    dⱼ² − d*² = ‖z* − zⱼ‖² + 2 δ·(z* − zⱼ),     dⱼ − d* = (dⱼ² − d*²)/(dⱼ + d*)
+
+where d are the distances to the points and d* = ‖δ‖. The weights are the softmax of −(dⱼ − d*).
+Nothing cancels: neither on a point, where δ = 0, nor far away, where all d are large.
+
+Optimisers of onnxruntime put a single factor beside a matrix product into a float32 attribute of
+the product, and take an addend that is 0 in float32 for 0. The graph has neither.
+"""
+
+from __future__ import annotations
+
+import json
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+import softki
+from softki.atomic import write_atomically
+from softki.estimator import SoftKIRegressor
+from softki.exceptions import InvalidTypeError, SoftKIError
+from softki.posterior import Posterior
+from softki.standardize import Standardizer
+
+if TYPE_CHECKING:
+    import onnx
+
+# Those of ONNX 1.8 of 2020: all that is needed here is in them.
+_OPSET = 13
+_IR_VERSION = 7
+_TINY = 1e-30  # added to dⱼ + d*, which may be 0
+
+_OUTPUTS = {"mean": "mean of y", "std": "standard deviation of y, with its noise"}
+
+
+def export_onnx(estimator: SoftKIRegressor, path: str | PathLike[str]) -> None:
+    """Write the predictions of a fitted estimator as an ONNX graph.
+
+    The graph takes `x`, float64 (n, d) in the units of the table, and gives `mean` and `std`,
+    those of `predict(x, return_std=True)`: float64, (n,) or (n, targets). A value that is
+    missing or infinite makes its row of results NaN.
+
+    Args:
+        estimator: fitted.
+        path: of the file, by custom with the ending `.onnx`.
+    """
+    if not isinstance(estimator, SoftKIRegressor):
+        raise InvalidTypeError(
+            f"export_onnx takes a SoftKIRegressor, got {type(estimator).__name__}"
+        )
+    check_is_fitted(estimator)
+    try:
+        import onnx.helper
+    except ImportError as error:
+        raise SoftKIError(
+            "export_onnx needs the package onnx: pip install 'softki[onnx]'"
+        ) from error
+    model = onnx.helper.make_model(
+        _graph(estimator),
+        producer_name="softki",
+        producer_version=softki.__version__,
+        ir_version=_IR_VERSION,
+        opset_imports=[onnx.helper.make_opsetid("", _OPSET)],
+    )
+    onnx.helper.set_model_props(model, _properties(estimator))
+    write_atomically(path, model.SerializeToString())
+
+
+class _Builder:
+    """Nodes in the order they are added, each named by its one output."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.constant("axis_1", [1])
+
+    def constant(self, name: str, value: Tensor | float | list[int]) -> str:
+        from onnx import numpy_helper
+
+        array = value.contiguous().numpy() if isinstance(value, Tensor) else np.array(value)
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def add(self, operator: str, output: str, *inputs: str, **attributes: Any) -> str:
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(operator, inputs, [output], output, **attributes))
+        return output
+
+
+def _graph(estimator: SoftKIRegressor) -> onnx.GraphProto:
+    from onnx import TensorProto, helper
+
+    build, posterior = _Builder(), estimator.fit_.posterior.to("cpu")
+    weights = _weights(build, posterior, estimator.x_standardizer_)
+    moments = _moments(build, weights, posterior, estimator.y_standardizer_)
+    targets = [] if estimator.single_target_ else [len(estimator.y_standardizer_.scale)]
+    for name, column in zip(_OUTPUTS, moments, strict=True):
+        if estimator.single_target_:
+            build.add("Squeeze", name, column, "axis_1")
+        else:
+            build.add("Identity", name, column)
+
+    def described(name: str, shape: list[int], text: str) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["n", *shape], text)
+
+    return helper.make_graph(
+        build.nodes,
+        "softki",
+        [described("x", [estimator.n_features_in_], _columns(estimator))],
+        [described(name, targets, text) for name, text in _OUTPUTS.items()],
+        build.constants,
+        "Gaussian-process regression by soft kernel interpolation; x and results are in the "
+        "units of the training table",
+    )
+
+
+def _weights(build: _Builder, posterior: Posterior, standardizer: Standardizer) -> str:
+    """The softmax weights (n, m) of the rows of x."""
+    centre = posterior.points.mean(0)
+    z = posterior.points - centre  # (m, d)
+    build.constant("points", z)
+    build.constant("points_transposed", z.T)
+    s = _scaled_rows(build, posterior.temperature, standardizer, centre)
+    nearest = _nearest(build, s, z)
+    z_nearest = build.add("Gather", "z_nearest", "points", nearest)  # (n, d)
+    delta = build.add("Sub", "delta", s, z_nearest)
+    excess = _excess(build, z, nearest, delta, z_nearest)
+    d_squared = _row_sum(build, "d_squared", delta, delta)
+    raw = build.add("Add", "squared_raw", excess, d_squared)
+    squared = build.add("Max", "squared", raw, build.constant("zero", 0.0))
+    d, d_nearest = build.add("Sqrt", "d", squared), build.add("Sqrt", "d_nearest", d_squared)
+    total = build.add("Add", "total", d, d_nearest)
+    positive = build.add("Add", "total_positive", total, build.constant("tiny", _TINY))
+    difference = build.add("Div", "difference", excess, positive)
+    return build.add("Softmax", "weights", build.add("Neg", "logits", difference), axis=1)
+
+
+def _scaled_rows(
+    build: _Builder, temperature: Tensor | None, standardizer: Standardizer, centre: Tensor
+) -> str:
+    """s − centre, with s the standardised rows divided by T: (n, d)."""
+    rows = build.add("Sub", "x_shifted", "x", build.constant("x_mean", standardizer.mean))
+    rows = build.add("Div", "x_standard", rows, build.constant("x_scale", standardizer.scale))
+    if temperature is not None:
+        rows = build.add("Div", "x_cooled", rows, build.constant("temperature", temperature))
+    return build.add("Sub", "s", rows, build.constant("centre", centre))
+
+
+def _nearest(build: _Builder, s: str, z: Tensor) -> str:
+    """The point with the least ‖zⱼ‖²/2 − s·zⱼ, (n,); a tie or a near miss does no harm."""
+    half_square = build.constant("points_half_square", z.square().sum(1) / 2)
+    product = build.add("MatMul", "s_z", s, "points_transposed")
+    score = build.add("Sub", "score", half_square, product)
+    return build.add("ArgMin", "nearest", score, axis=1, keepdims=0)
+
+
+def _excess(build: _Builder, z: Tensor, nearest: str, delta: str, z_nearest: str) -> str:
+    """dⱼ² − d*², (n, m)."""
+    distance = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")  # (m, m)
+    half_square = distance.square() / 2
+    between = build.add("Gather", "between", build.constant("half_square", half_square), nearest)
+    product = build.add("MatMul", "delta_z", delta, "points_transposed")
+    along = build.add("Sub", "along", _row_sum(build, "delta_z_nearest", delta, z_nearest), product)
+    half = build.add("Add", "half_excess", between, along)
+    return build.add("Add", "excess", half, half)
+
+
+def _moments(
+    build: _Builder, weights: str, posterior: Posterior, standardizer: Standardizer
+) -> tuple[str, str]:
+    """Mean and standard deviation of y in its units, (n, t)."""
+    scaled = posterior.mean_coefficients * standardizer.scale
+    coefficients = build.constant("coefficients", scaled)
+    deviation = build.add("MatMul", "deviation", weights, coefficients)
+    mean = build.add("Add", "mean_column", deviation, build.constant("y_mean", standardizer.mean))
+    rooted = build.add("MatMul", "rooted", weights, build.constant("root", posterior.root.T))
+    noise = build.constant("noise_variance", posterior.noise_variance)
+    variance = build.add("Add", "variance_y", _row_sum(build, "variance_f", rooted, rooted), noise)
+    standard = build.add("Sqrt", "std_standard", variance)
+    std = build.add("Mul", "std_column", standard, build.constant("y_scale", standardizer.scale))
+    return mean, std
+
+
+def _row_sum(build: _Builder, name: str, left: str, right: str) -> str:
+    """Σₖ leftᵢₖ rightᵢₖ, (n, 1)."""
+    product = build.add("Mul", f"{name}_terms", left, right)
+    return build.add("ReduceSum", name, product, "axis_1", keepdims=1)
+
+
+def _properties(estimator: SoftKIRegressor) -> dict[str, str]:
+    names = getattr(estimator, "feature_names_in_", None)
+    return {
+        "columns": json.dumps(None if names is None else [str(name) for name in names]),
+        "units": "of the training table, inputs and results alike",
+    }
+
+
+def _columns(estimator: SoftKIRegressor) -> str:
+    names = getattr(estimator, "feature_names_in_", None)
+    return "columns as in the training table" + ("" if names is None else f": {', '.join(names)}")
