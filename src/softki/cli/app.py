@@ -1,0 +1,85 @@
+"""The application: its commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import softki
+from softki.cli import evaluate, fit, info, plot, predict
+from softki.cli.errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, UsageError, explained
+
+# typer has no name of its own for the base of its usage errors.
+_TyperUsageError: Any = typer.BadParameter.__base__
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command(epilog=fit.EXAMPLES)(fit.fit)
+app.command(epilog=predict.EXAMPLES)(predict.predict)
+app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command(epilog=info.EXAMPLES)(info.info)
+app.command(epilog=plot.EXAMPLES)(plot.plot)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"softki {softki.__version__}")
+        raise typer.Exit
+
+
+EXAMPLES = """\b
+Examples:
+  softki fit train.parquet --target price -o price.softki
+  softki predict price.softki new.csv -o predictions.parquet
+  softki evaluate price.softki test.csv
+  softki info price.softki
+  softki plot price.softki test.csv -o pictures
+"""
+
+
+@app.callback(epilog=EXAMPLES)
+def _softki(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Gaussian-process regression for large tables."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a name may not fit the terminal's encoding
+    try:
+        code = app(args=list(arguments) or ["--help"], prog_name="softki", standalone_mode=False)
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):
+        # The reader of a pipe has what it wanted, for which typer has SystemExit. Nothing more
+        # can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except (typer.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except Exception as error:
+        return _failure(error, debug="--debug" in arguments)
+    if code == INTERRUPTED:  # newer versions of typer return it
+        typer.echo("error: interrupted", err=True)
+    return code if isinstance(code, int) else DONE
+
+
+def _failure(error: Exception, debug: bool) -> int:
+    """Print the error; the exit code."""
+    if isinstance(error, _TyperUsageError):
+        message = error.format_message().rstrip(".").replace("Value error, ", "")
+        typer.echo(f"error: {' '.join(message.split())} (--help shows the options)", err=True)
+        return WRONG_USAGE
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    typer.echo(f"error: {explained(error)}", err=True)
+    return WRONG_USAGE if isinstance(error, UsageError) else FAILED

@@ -1,0 +1,121 @@
+"""What the command line shows: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import rich.box
+import rich.console
+import rich.table
+import typer
+
+from softki.exceptions import SoftKIWarning
+
+
+@dataclass
+class Console:
+    """Tables or JSON on stdout; notes, warnings and progress bars on stderr.
+
+    Attributes:
+        quiet: whether to show only warnings, errors, and JSON if it was asked for.
+        json: whether to give the result as one JSON object, and no table.
+        warnings: those that were shown.
+    """
+
+    quiet: bool = False
+    json: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether bars are drawn: on a terminal only."""
+        return not self.quiet and not self.json and sys.stderr.isatty()
+
+    def note(self, text: str) -> None:
+        """A remark, on stderr."""
+        if not self.quiet and not self.json:
+            typer.echo(text, err=True)
+
+    def warn(self, text: str) -> None:
+        """A warning, on stderr."""
+        self.warnings.append(text)
+        typer.echo(f"warning: {text}", err=True)
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> None:
+        """A table on stdout; the columns after the first `text` are numbers, on the right."""
+        if self.quiet or self.json:
+            return
+        table = rich.table.Table(box=rich.box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for position, name in enumerate(header):
+            table.add_column(name, justify="left" if position < text else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        # Names of columns are not markup.
+        out = rich.console.Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
+        out.print(table)
+
+    def facts(self, facts: Mapping[str, str]) -> None:
+        """Names and values on stdout, a line each."""
+        if self.quiet or self.json:
+            return
+        width = max(map(len, facts))
+        for name, fact in facts.items():
+            typer.echo(f"{name:{width}}  {fact}")
+
+    def line(self) -> None:
+        """An empty line between two tables."""
+        if not self.quiet and not self.json:
+            typer.echo()
+
+    def result(self, document: Mapping[str, Any]) -> None:
+        """The result as JSON on stdout, if that was asked for."""
+        if self.json:
+            whole = {**document, "warnings": self.warnings}
+            typer.echo(json.dumps(_finite(whole), indent=2, ensure_ascii=False))
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Show softki's warnings as single lines."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", SoftKIWarning)
+            show = warnings.showwarning
+
+            def show_line(message: Any, category: Any, *where: Any, **options: Any) -> None:
+                if issubclass(category, SoftKIWarning):
+                    self.warn(" ".join(str(message).split()))
+                else:
+                    show(message, category, *where, **options)
+
+            warnings.showwarning = show_line
+            yield
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A figure for a table, or a dash.
+
+    Example:
+        >>> number(0.123456), number(None)
+        ('0.1235', '–')
+    """
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}g}"
+
+
+def share(value: float | None) -> str:
+    """A share in per cent, or a dash."""
+    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.1f}%"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has neither NaN nor infinity: null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,66 @@
+"""`softki evaluate`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from softki.cli.console import Console
+from softki.cli.encoded_batches import EncodedBatches
+from softki.cli.errors import about
+from softki.cli.model_file import ModelFile
+from softki.cli.options import DataArgument, Debug, Device, Json, ModelArgument, OwnMissing, Quiet
+from softki.cli.scores import HEADER, Scores, figures_row
+from softki.cli.targets import target_numbers
+from softki.exceptions import InvalidInputError
+
+EXAMPLES = """\b
+Examples:
+  softki evaluate price.softki test.csv
+  softki evaluate price.softki test.parquet --missing drop --json
+"""
+
+
+def evaluate(
+    model: ModelArgument,
+    data: DataArgument,
+    missing: OwnMissing = None,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Compare predictions with a table.
+
+    The table must have the target, and is read in batches. RMSE and MAE are in the units of the
+    target, NLL is the mean of -log p(y), and the last columns show how much of the table the
+    central intervals cover.
+    """
+    start, console = time.perf_counter(), Console(quiet, json)
+    with console.listening():
+        file = ModelFile.open(model, device, missing)
+        file.check_named_targets()
+        scores, skipped = _scores(file, data, console)
+    seconds = time.perf_counter() - start
+    figures = dict(zip(file.targets, scores.figures(), strict=True))
+    console.table(HEADER, [figures_row(target, figures[target]) for target in file.targets])
+    left = f", {skipped} left out as values are missing" if skipped else ""
+    console.note(f"{scores.rows} rows{left}, {seconds:.1f} s")
+    console.result(
+        {"rows": scores.rows, "rows_left_out": skipped, "seconds": seconds, "targets": figures}
+    )
+
+
+def _scores(file: ModelFile, data: Path, console: Console) -> tuple[Scores, int]:
+    """The figures, and how many rows could not be used."""
+    reader = file.reader(data, file.targets)
+    batches = EncodedBatches(file, reader, console, file.targets)
+    scores = Scores(len(file.targets))
+    with about(data):
+        target_numbers(reader.schema.empty_table(), file.targets)
+    for batch, encoded, complete in batches:
+        y = target_numbers(batch, file.targets)[complete]
+        scores.add(y, *file.moments(encoded, complete))
+    if not scores.rows:
+        raise InvalidInputError(f"{data}: no row is complete")
+    return scores, batches.incomplete

@@ -1,0 +1,221 @@
+"""`softki fit`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from softki.checks import check_choice, check_range
+from softki.cli.console import Console, number, share
+from softki.cli.errors import UsageError, usage
+from softki.cli.options import (
+    DataArgument,
+    Debug,
+    Device,
+    Json,
+    MissingChoice,
+    Quiet,
+    check_new_file,
+    listed,
+)
+from softki.cli.scores import Scores
+from softki.cli.training_table import ColumnChoice, TrainingTable
+from softki.data.splits import split_indices
+from softki.data.writers import checked_target
+from softki.estimator import SoftKIRegressor
+from softki.inputs import checked_device
+from softki.kernels import KERNELS
+from softki.settings import FitSettings
+from softki.storage import save
+
+_MAX_SEED = 2**32 - 1
+
+EXAMPLES = """\b
+Examples:
+  softki fit train.parquet --target price -o price.softki
+  softki fit train.csv.gz --target price --drop id,name --missing impute -o price.softki
+  softki fit train.csv --target east --target north --test 0.1 -o wind.softki
+"""
+
+
+def fit(
+    data: DataArgument,
+    target: Annotated[
+        list[str],
+        typer.Option(metavar="COLUMN", help="Column to predict; may be given repeatedly."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Model file to write.")
+    ],
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A,B,…", help="Inputs; by default all other columns."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="A,B,…", help="Columns to leave out.")
+    ] = None,
+    missing: Annotated[
+        MissingChoice, typer.Option(help="What becomes of rows with missing values.")
+    ] = MissingChoice.refuse,
+    points: Annotated[int, typer.Option(min=1, help="Interpolation points.")] = 512,
+    kernel: Annotated[
+        str, typer.Option(metavar="NAME", help="matern12, matern32, matern52, rbf or rq.")
+    ] = "matern32",
+    steps: Annotated[int, typer.Option(min=0, help="Training steps, at most.")] = 600,
+    batch_size: Annotated[int, typer.Option(min=0, help="Rows a step; 0 for all.")] = 1024,
+    held_out: Annotated[
+        float,
+        typer.Option(metavar="SHARE", help="Share of the rows that stops training and calibrates."),
+    ] = 0.1,
+    noise_variance: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column with the known noise of rows.")
+    ] = None,
+    test: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", help="Share of the rows to keep from the fit, and to test it on."
+        ),
+    ] = 0.0,
+    device: Device = "auto",
+    seed: Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Of everything random.")] = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Fit a model to a table, and write it to a file.
+
+    Text is one-hot encoded and dates become numbers; the model file remembers how. An older file
+    of the same name is replaced once the new one is complete. Ctrl-C ends training early: the
+    best model so far is written. A second Ctrl-C gives up.
+    """
+    start, console = time.perf_counter(), Console(quiet, json)
+    with usage():
+        checked_device(device)
+        check_choice("kernel", kernel, KERNELS)
+        check_range("--test", test, 0, 1)
+        settings: dict[str, Any] = {
+            "points": points,
+            "kernel": kernel,
+            "steps": steps,
+            "batch_size": batch_size or None,
+            "held_out": held_out,
+        }
+        FitSettings(**settings)
+    check_new_file(output, data)
+    checked_target(output)
+    choice = ColumnChoice.of(
+        data, listed_targets(target), listed(columns), listed(drop), noise_variance
+    )
+    with console.listening():
+        table = TrainingTable.read(choice, missing.value, console)
+        estimator = SoftKIRegressor(
+            **settings, device=device, random_state=seed, verbose=console.shows_progress
+        )
+        tested = _fit(estimator, table, test, seed)
+    summary = _summary(estimator, choice, table, tested)
+    summary["seconds"] = time.perf_counter() - start
+    extra = {"encoder": table.encoder.to_json(), "targets": choice.targets, "fit": summary}
+    save(estimator, output, extra)
+    _show(console, summary, output)
+    console.result({"model": str(output), **summary, "columns": _columns(table)})
+
+
+def listed_targets(target: list[str]) -> list[str]:
+    """The targets, each once. A name may hold a comma, as each has its own option."""
+    if len(set(target)) < len(target):
+        raise UsageError("--target: a column is given twice")
+    return target
+
+
+def _fit(
+    estimator: SoftKIRegressor, table: TrainingTable, test: float, seed: int
+) -> list[dict[str, Any]] | None:
+    """Fit, on all rows or all but the test rows; the figures on these, a target each."""
+    if not test:
+        estimator.fit(table.x(), _squeezed(table.y), table.noise)
+        return None
+    rows, held_back = split_indices(len(table), seed, 1 - test)
+    rows, held_back = np.sort(rows), np.sort(held_back)
+    if not len(rows) or not len(held_back):
+        raise UsageError(f"--test {test:g} of {len(table)} rows leaves none to fit or none to test")
+    noise = None if table.noise is None else table.noise[rows]
+    estimator.fit(table.x(rows), _squeezed(table.y[rows]), noise)
+    mean, std = estimator.predict(table.x(held_back), return_std=True)
+    shape = (len(held_back), -1)
+    scores = Scores(table.y.shape[1])
+    scores.add(table.y[held_back], mean.reshape(shape), std.reshape(shape))
+    return [{"rows": len(held_back), **figures} for figures in scores.figures()]
+
+
+def _squeezed(y: np.ndarray) -> np.ndarray:
+    return y[:, 0] if y.shape[1] == 1 else y
+
+
+def _columns(table: TrainingTable) -> dict[str, str]:
+    left_out = {name: f"left out: {why}" for name, why in table.encoder.left_out.items()}
+    return {column.name: str(column) for column in table.encoder.columns} | left_out
+
+
+def _summary(
+    estimator: SoftKIRegressor,
+    choice: ColumnChoice,
+    table: TrainingTable,
+    tested: list[dict[str, Any]] | None,
+) -> dict[str, Any]:
+    """What the closing table shows, and `softki info` later."""
+    report = estimator.fit_report_
+    best = next((f for f in report.history if f.step == report.best_step), None)
+    noise = float(estimator.fit_.posterior.noise_variance) ** 0.5 * estimator.y_standardizer_.scale
+    held_out = None
+    if best is not None:
+        held_out = {
+            "rows": report.held_out_rows,
+            "rmse": best.rmse,
+            "nll": best.calibration.nll,
+            "units": report.units,
+        }
+    return {
+        "data": choice.path.name,
+        "targets": choice.targets,
+        "rows": report.rows,
+        "dropped_rows": table.dropped,
+        "points": report.points,
+        "kernel": estimator.kernel,
+        "steps": report.steps,
+        "planned_steps": report.planned_steps,
+        "stopped": report.stopped,
+        "device": report.device,
+        "noise_column": choice.noise,
+        "noise_std": noise.tolist(),
+        "held_out": held_out,
+        "test": None if tested is None else dict(zip(choice.targets, tested, strict=True)),
+        "relevance": dict(
+            zip(table.encoder.names, estimator.feature_relevance_.tolist(), strict=True)
+        ),
+    }
+
+
+def _show(console: Console, summary: dict[str, Any], output: Path) -> None:
+    rows = []
+    if held_out := summary["held_out"]:
+        name = "held out" if held_out["units"] != "standardised" else "held out, standardised"
+        rows.append([name, str(held_out["rows"]), *_cells(held_out)])
+    for target, figures in (summary["test"] or {}).items():
+        rows.append([f"test, {target}", str(figures["rows"]), *_cells(figures)])
+    if rows:
+        console.table(("", "rows", "RMSE", "NLL", "95% covers"), rows)
+    console.note(
+        f"{summary['rows']} rows, {summary['points']} points, {summary['steps']} of "
+        f"{summary['planned_steps']} steps ({summary['stopped']}), {summary['seconds']:.1f} s: "
+        f"wrote {output}"
+    )
+
+
+def _cells(figures: dict[str, Any]) -> list[str]:
+    """Coverage is that of test rows: on held-out rows, it was made to be right."""
+    covered = figures.get("coverage", {}).get("0.95")
+    return [number(figures["rmse"]), number(figures["nll"]), share(covered)]

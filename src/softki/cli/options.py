@@ -1,0 +1,74 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from softki.cli.errors import UsageError
+from softki.data.readers import nearest
+
+
+class MissingChoice(StrEnum):
+    """What becomes of rows with missing values."""
+
+    refuse = "refuse"
+    drop = "drop"
+    impute = "impute"
+
+
+class OfChoice(StrEnum):
+    """Whose standard deviation and quantiles."""
+
+    y = "y"
+    f = "f"
+
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Model file that softki fit wrote.")
+]
+DataArgument = Annotated[
+    Path, typer.Argument(metavar="DATA", help="Table: .csv, .csv.gz, .parquet, .arrow or .feather.")
+]
+Device = Annotated[
+    str,
+    typer.Option(metavar="DEVICE", help="auto (CUDA if there is a device), cpu, cuda, cuda:1, …"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+OwnMissing = Annotated[
+    MissingChoice | None,
+    typer.Option(help="Rows with missing values; by default as the model was fitted."),
+]
+
+
+def listed(values: Sequence[str] | None) -> list[str]:
+    """The names in options such as `--drop a,b --drop c`, without repetitions.
+
+    Example:
+        >>> listed(["a,b", '"c,d",a'])
+        ['a', 'b', 'c,d']
+    """
+    names = [
+        name for row in csv.reader(values or [], skipinitialspace=True) for name in row or [""]
+    ]
+    return list(dict.fromkeys(names))
+
+
+def check_named(option: str, chosen: Sequence[str], names: Sequence[str], path: Path) -> None:
+    """Wrong usage unless the file has all of the columns that an option names."""
+    for name in chosen:
+        if name not in names:
+            raise UsageError(f"{option}: {path} has no column {name!r}{nearest(name, names)}")
+
+
+def check_new_file(path: Path, source: Path) -> None:
+    """Wrong usage if the output would replace the input."""
+    if path.exists() and source.exists() and path.samefile(source):
+        raise UsageError(f"--output: {path} is the file that is read")

@@ -1,0 +1,185 @@
+"""`softki predict`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from softki.cli.console import Console
+from softki.cli.encoded_batches import EncodedBatches
+from softki.cli.errors import UsageError, usage
+from softki.cli.model_file import ModelFile
+from softki.cli.options import (
+    DataArgument,
+    Debug,
+    Device,
+    Json,
+    ModelArgument,
+    OfChoice,
+    OwnMissing,
+    Quiet,
+    check_named,
+    check_new_file,
+    listed,
+)
+from softki.data.arrow import pa
+from softki.data.encoding import Encoded
+from softki.data.readers import file_format, read_batches
+from softki.data.writers import Write, csv_to, written
+from softki.estimator import Of
+
+EXAMPLES = """\b
+Examples:
+  softki predict price.softki new.csv -o predictions.parquet --quantiles 0.05,0.95
+  softki predict price.softki new.parquet --keep id -o predictions.csv
+  softki predict price.softki new.csv --no-std | head
+"""
+
+
+def predict(
+    model: ModelArgument,
+    data: DataArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write; without it, CSV on stdout."
+        ),
+    ] = None,
+    quantiles: Annotated[
+        str, typer.Option(metavar="Q,Q,…", help="Quantiles to add, such as 0.05,0.95.")
+    ] = "",
+    std: Annotated[bool, typer.Option(help="Whether to add the standard deviation.")] = True,
+    of: Annotated[
+        OfChoice, typer.Option(help="Spread of y, with its noise, or of the function f.")
+    ] = OfChoice.y,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A,B,…", help="Columns of the input to keep, or all."),
+    ] = None,
+    missing: OwnMissing = None,
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Predict the rows of a table.
+
+    The output has a row for each, in the same order: the mean under the name of the target
+    (price), its standard deviation (price_std), and the quantiles asked for (price_q0.05). Rows
+    are read and written in batches, so the table may be larger than memory; the output file
+    appears once it is complete.
+    """
+    start, console = time.perf_counter(), Console(quiet, json)
+    if output is None and json:
+        raise UsageError("--json needs --output: without it, stdout has the predictions")
+    if output is not None:
+        with usage():
+            file_format(output)
+        check_new_file(output, data)
+    levels = _levels(quantiles)
+    with console.listening():
+        file = ModelFile.open(model, device, missing)
+        columns = _Columns(file, levels, std, of.value, _kept(keep, data, file, console))
+        reader = file.reader(data, columns.kept)
+        batches = EncodedBatches(file, reader, console)
+        with _sink(output, columns.schema(reader.schema)) as write:
+            for batch, encoded, complete in batches:
+                write(columns.predicted(batch, encoded, complete))
+    seconds = time.perf_counter() - start
+    left = f" ({batches.incomplete} without prediction)" if batches.incomplete else ""
+    if output is not None:
+        console.note(f"predicted {batches.rows} rows{left} in {seconds:.1f} s: wrote {output}")
+    console.result(
+        {
+            "output": str(output),
+            "rows": batches.rows,
+            "rows_without_prediction": batches.incomplete,
+            "seconds": seconds,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of the output: those that are kept, then mean, spread and quantiles."""
+
+    file: ModelFile
+    levels: Sequence[float]
+    std: bool
+    of: Of
+    kept: list[str]
+
+    def names(self, target: str) -> list[str]:
+        spread = [f"{target}_std"] if self.std else []
+        return [target, *spread, *(f"{target}_q{level:g}" for level in self.levels)]
+
+    def schema(self, source: Any) -> Any:
+        kept = [source.field(name) for name in self.kept]
+        names = [name for target in self.file.targets for name in self.names(target)]
+        return pa.schema([*kept, *(pa.field(name, pa.float64()) for name in names)])
+
+    def predicted(self, batch: Any, encoded: Encoded, complete: np.ndarray) -> Any:
+        """One batch of the output; rows that are not complete have nulls."""
+        mean, std = self.file.moments(encoded, complete, self.of)
+        z = [NormalDist().inv_cdf(level) for level in self.levels]
+        arrays = [batch.column(name) for name in self.kept]
+        for t in range(len(self.file.targets)):
+            values = [mean[:, t], *([std[:, t]] if self.std else [])]
+            values += [mean[:, t] + quantile * std[:, t] for quantile in z]
+            arrays += [_spread_out(column, complete) for column in values]
+        return pa.record_batch(arrays, schema=self.schema(batch.schema))
+
+
+def _spread_out(values: np.ndarray, complete: np.ndarray) -> Any:
+    """The values in the complete rows, and null in the others."""
+    column = np.zeros(len(complete))
+    column[complete] = values
+    return pa.array(column, mask=~complete)
+
+
+def _levels(quantiles: str) -> list[float]:
+    try:
+        levels = [float(text) for text in listed([quantiles] if quantiles else [])]
+    except ValueError:
+        levels = [np.nan]
+    if not all(0 < level < 1 for level in levels) or len(set(levels)) < len(levels):
+        raise UsageError(
+            f"--quantiles: numbers between 0 and 1, such as 0.05,0.95, not {quantiles!r}"
+        )
+    return levels
+
+
+def _kept(keep: list[str] | None, data: Path, file: ModelFile, console: Console) -> list[str]:
+    """The columns to keep; predictions have the names of targets, so these cannot be kept."""
+    if not keep:
+        return []
+    names, chosen = read_batches(data).names, listed(keep)
+    taken = {name for target in file.targets for name in _taken(target, names)}
+    if chosen == ["all"] and "all" not in names:
+        left_out = [name for name in names if name in taken]
+        if left_out:
+            console.note(f"not kept, as the output has such a column: {', '.join(left_out)}")
+        return [name for name in names if name not in taken]
+    check_named("--keep", chosen, names, data)
+    for name in chosen:
+        if name in taken:
+            raise UsageError(f"--keep: {name!r} is a column of the predictions: rename it")
+    return chosen
+
+
+def _taken(target: str, names: Sequence[str]) -> list[str]:
+    prefixes = (f"{target}_q0.", f"{target}_std")
+    return [name for name in names if name == target or name.startswith(prefixes)]
+
+
+def _sink(output: Path | None, schema: Any) -> AbstractContextManager[Write]:
+    return csv_to(sys.stdout.buffer, schema) if output is None else written(output, schema)

@@ -1,0 +1,100 @@
+"""What a column of a table holds, and its numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from softki.data.arrow import pa
+from softki.data.csv_types import TIMESTAMPS
+from softki.exceptions import InvalidInputError
+
+_DAY = 86_400e6  # in microseconds
+
+
+class Kind(NamedTuple):
+    """A kind of column.
+
+    Attributes:
+        plural: what its values are called.
+        note: what is done to them.
+        csv_types: the types that such a column may have in a CSV file.
+    """
+
+    plural: str
+    note: str
+    csv_types: tuple[Any, ...]
+
+
+KINDS = {
+    "number": Kind("numbers", "a number", (pa.float64(),)),
+    "boolean": Kind("booleans", "0 and 1", (pa.bool_(),)),
+    "category": Kind("categories", "one-hot encoded", (pa.string(),)),
+    "date": Kind("dates", "days since 1970-01-01", TIMESTAMPS),
+    "time": Kind("times of day", "seconds of the day", (pa.time64("us"),)),
+    "duration": Kind("durations", "seconds", (pa.float64(),)),
+    "null": Kind("nothing", "nothing", ()),
+}
+
+
+def kind_of(column: Any, name: str) -> str:
+    """The kind of a column, one of `KINDS`.
+
+    Example:
+        >>> kind_of(pa.array(["a", "b"]), "letter")
+        'category'
+    """
+    types, kind = pa.types, column.type
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_boolean(kind):
+        return "boolean"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
+        return "category"
+    if str(kind) == "string_view":
+        return "category"
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return "date"
+    if types.is_time(kind):
+        return "time"
+    if types.is_duration(kind):
+        return "duration"
+    if types.is_null(kind):
+        return "null"
+    raise InvalidInputError(
+        f"column {name!r} has the type {kind}, which cannot be turned into numbers: leave it out "
+        f"(--drop {name}), or convert it"
+    )
+
+
+def numbers_of(column: Any, kind: str) -> np.ndarray:
+    """The values of a column that is no category, in float64; missing ones are NaN.
+
+    Example:
+        >>> import datetime
+        >>> numbers_of(pa.array([datetime.date(1970, 1, 3), None]), "date")
+        array([ 2., nan])
+    """
+    if pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if kind in ("date", "time", "duration"):
+        return _microseconds(column, kind) / (_DAY if kind == "date" else 1e6)
+    return np.asarray(_cast(column, pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def categories_of(column: Any) -> Counter[str]:
+    """The categories of a column, as text, and how often each occurs."""
+    counts = pa.compute.value_counts(column.cast(pa.string()).drop_null())
+    return Counter({entry["values"]: entry["counts"] for entry in counts.to_pylist()})
+
+
+def _microseconds(column: Any, kind: str) -> np.ndarray:
+    unit = {"date": pa.timestamp("us"), "time": pa.time64("us"), "duration": pa.duration("us")}
+    whole = _cast(_cast(column, unit[kind]), pa.int64())
+    return _cast(whole, pa.float64()).to_numpy(zero_copy_only=False)
+
+
+def _cast(column: Any, kind: Any) -> Any:
+    return pa.compute.cast(column, kind, safe=False)

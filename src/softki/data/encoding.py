@@ -1,0 +1,265 @@
+"""Tables to the numbers of a model, remembered so that later tables go the same way.
+
+| column                    | becomes                                                   |
+|---------------------------|-----------------------------------------------------------|
+| numbers, decimals         | float64                                                   |
+| booleans                  | 0 and 1                                                   |
+| text, dictionaries        | one column of 0 and 1 for each category: `city=Paris`, …  |
+| dates, timestamps         | days since 1970-01-01, in UTC                             |
+| times of day, durations   | seconds                                                   |
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from os import PathLike
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+
+from softki.checks import check_choice
+from softki.data.arrow import pa
+from softki.data.column_encoding import ColumnEncoding, constant_value, is_present
+from softki.data.column_kinds import categories_of
+from softki.exceptions import InvalidInputError, SoftKIWarning
+
+Missing = Literal["refuse", "drop", "impute"]
+
+# Columns that pandas writes for the index of a frame.
+_INDEX_NAMES = ("", "__index_level_0__")
+# Unknown categories that a message names.
+_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Rows as numbers.
+
+    Attributes:
+        names: of the columns.
+        values: (n, d); a row that is not complete holds NaN.
+        complete: (n,), whether nothing is missing, or all that was has been filled in.
+        missing: how many values were missing, by column of the table.
+        unseen: categories in complete rows that the encoder does not know, as often as they
+            occurred, by column.
+    """
+
+    names: list[str]
+    values: np.ndarray
+    complete: np.ndarray
+    missing: Counter[str]
+    unseen: dict[str, Counter[str]]
+
+    def table(self, rows: np.ndarray | None = None) -> Any:
+        """Rows, by default the complete ones, as a table that an estimator takes."""
+        rows = self.complete if rows is None else rows
+        values = self.values if rows.all() else self.values[rows]
+        return pa.table({name: values[:, j] for j, name in enumerate(self.names)})
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """Turns tables into the numbers that a model was fitted to.
+
+    Tables are `pyarrow` tables or record batches, or pandas or polars frames.
+
+    Attributes:
+        columns: how each column is encoded; other columns of a table are ignored.
+        missing: what becomes of rows with missing values (null, NaN or infinite): `refuse` for
+            an error, `drop`, or `impute` (medians and most frequent categories of the rows that
+            the encoder was made of).
+        left_out: columns that are not used, and why.
+
+    Example:
+        >>> table = pa.table({"size": [120.0, 80.0, 95.0], "city": ["Oslo", "Paris", "Oslo"]})
+        >>> encoder = TableEncoder.of(table)
+        >>> encoder.transform(table.slice(0, 2)).to_pydict()
+        {'size': [120.0, 80.0], 'city=Oslo': [1.0, 0.0], 'city=Paris': [0.0, 1.0]}
+    """
+
+    columns: tuple[ColumnEncoding, ...]
+    missing: Missing = "refuse"
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the choice and the names."""
+        check_choice("missing", self.missing, get_args(Missing))
+        twice = [name for name, count in Counter(self.names).items() if count > 1]
+        if twice:
+            raise InvalidInputError(
+                f"two columns are called {twice[0]!r} once categories are encoded: rename one"
+            )
+
+    @classmethod
+    def of(cls, table: Any, missing: Missing = "refuse") -> Self:
+        """The encoder for tables like this one.
+
+        A column that holds no value or only one, or the index of a pandas frame, is left out.
+        Rows that `missing` drops are not looked at.
+        """
+        table = _as_arrow(table)
+        left_out = _useless_columns(table)
+        names = [name for name in table.column_names if name not in left_out]
+        if missing == "drop":
+            table = table.filter(pa.array(complete_rows(table, names)))
+            if not len(table):
+                raise InvalidInputError(
+                    "no row is complete, so that dropping the others leaves none"
+                )
+        for name in names:
+            value = constant_value(table[name], name)
+            if value is not None:
+                left_out[name] = f"is constant ({value})"
+        columns = [ColumnEncoding.of(table[name], name) for name in names if name not in left_out]
+        return cls(tuple(columns), missing, left_out)
+
+    @classmethod
+    def of_numbers(cls, names: Sequence[str]) -> Self:
+        """The encoder for columns that are all numbers."""
+        return cls(tuple(ColumnEncoding(name, "number") for name in names))
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Self:
+        """The encoder of the model in a file, which `softki fit` or `save` wrote."""
+        from softki.storage import read_metadata
+
+        metadata = read_metadata(path)
+        if "encoder" in metadata["extra"]:
+            return cls.from_json(metadata["extra"]["encoder"])
+        if metadata["columns"] is None:
+            raise InvalidInputError(
+                f"{path}: the model has no column names: fit it to a data frame, or by softki fit"
+            )
+        return cls.of_numbers(metadata["columns"])
+
+    @property
+    def inputs(self) -> list[str]:
+        """The columns of a table that are used."""
+        return [column.name for column in self.columns]
+
+    @property
+    def names(self) -> list[str]:
+        """The encoded columns."""
+        return [name for column in self.columns for name in column.names]
+
+    def transform(self, table: Any) -> Any:
+        """The encoded table, a `pyarrow.Table` of float64.
+
+        Rows with missing values are refused, dropped or filled in, as `missing` says. A category
+        that the encoder does not know becomes zeros, with a warning.
+        """
+        encoded = self.encode(table)
+        if self.missing == "refuse" and not encoded.complete.all():
+            count = int((~encoded.complete).sum())
+            raise InvalidInputError(
+                f"{missing_message(encoded.missing, count)}: remove or fill in such rows, or use "
+                "with_missing('drop') or with_missing('impute')"
+            )
+        for message in unseen_messages(encoded.unseen):
+            warnings.warn(message, SoftKIWarning, stacklevel=2)
+        return encoded.table()
+
+    def encode(self, table: Any) -> Encoded:
+        """All rows as numbers, also those that are not complete."""
+        table = _as_arrow(table)
+        impute = self.missing == "impute"
+        parts = {c.name: c.encode(_column(table, c.name), impute) for c in self.columns}
+        values = np.empty((len(table), len(self.names)), order="F")
+        np.concatenate([part.values for part in parts.values()], axis=1, out=values)
+        complete = np.asarray(~np.isnan(values).any(1))
+        missing = Counter({name: int(part.absent.sum()) for name, part in parts.items()})
+        unknown = {name: part.unknown & complete for name, part in parts.items()}
+        unseen = {
+            name: categories_of(table.column(name).filter(pa.array(rows)))
+            for name, rows in unknown.items()
+            if rows.any()
+        }
+        return Encoded(self.names, values, complete, +missing, unseen)
+
+    def with_missing(self, missing: Missing) -> Self:
+        """This encoder with another choice for missing values."""
+        if missing == "impute" and any(column.fill is None for column in self.columns):
+            raise InvalidInputError(
+                "missing='impute' needs the medians of the training rows, and a model that was "
+                "not fitted by softki fit does not have them"
+            )
+        return replace(self, missing=missing)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, in JSON."""
+        return {
+            "columns": [asdict(column) for column in self.columns],
+            "missing": self.missing,
+            "left_out": dict(self.left_out),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """The encoder that `to_json` described."""
+        columns = [
+            ColumnEncoding(**(column | {"categories": tuple(column["categories"])}))
+            for column in document["columns"]
+        ]
+        return cls(tuple(columns), document["missing"], dict(document["left_out"]))
+
+
+def complete_rows(table: Any, names: Sequence[str]) -> np.ndarray:
+    """Whether each row has a value in all of the columns, (n,)."""
+    complete = np.ones(len(table), dtype=bool)
+    for name in names:
+        complete &= is_present(table.column(name), name)
+    return complete
+
+
+def missing_message(missing: Mapping[str, int], rows: int) -> str:
+    """How many rows have missing values, and in which columns.
+
+    Example:
+        >>> missing_message({"age": 3, "city": 1}, 4)
+        '4 rows have missing values (age 3, city 1)'
+    """
+    where = ", ".join(f"{name} {count}" for name, count in missing.items())
+    return f"{rows} {'row has' if rows == 1 else 'rows have'} missing values ({where})"
+
+
+def unseen_messages(unseen: Mapping[str, Counter[str]]) -> list[str]:
+    """One sentence a column with categories that the fit did not see.
+
+    Example:
+        >>> unseen_messages({"city": Counter(Rome=1)})
+        ["column 'city': 1 value is of a category that the fit did not see ('Rome') and ..."]
+    """
+    return [f"column {name!r}: {_unseen(counts)}" for name, counts in unseen.items()]
+
+
+def _unseen(counts: Counter[str]) -> str:
+    total = counts.total()
+    some = ", ".join(repr(category) for category, _ in counts.most_common(_SHOWN))
+    some += ", …" if len(counts) > _SHOWN else ""
+    if total == 1:
+        return f"1 value is of a category that the fit did not see ({some}) and becomes zeros"
+    return f"{total} values are of categories that the fit did not see ({some}) and become zeros"
+
+
+def _useless_columns(table: Any) -> dict[str, str]:
+    """Columns without values, and indices of pandas frames, with the reason."""
+    useless = {}
+    for name in table.column_names:
+        if name in _INDEX_NAMES:
+            useless[name] = "looks like the row index of a pandas frame"
+        elif not is_present(table[name], name).any():
+            useless[name] = "holds no values"
+    return useless
+
+
+def _column(table: Any, name: str) -> Any:
+    if name not in table.schema.names:
+        raise InvalidInputError(f"the table has no column {name!r}")
+    return table.column(name)
+
+
+def _as_arrow(table: Any) -> Any:
+    return table if isinstance(table, pa.Table | pa.RecordBatch) else pa.table(table)

@@ -1,0 +1,540 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import softki
+from softki.cli import main
+from softki.cli.app import run
+from softki.cli.scores import Scores
+from softki.data import readers
+from softki.data.encoding import TableEncoder
+from softki.data.readers import read_batches
+from softki.training import Trainer
+
+SMALL = ("--points", "16", "--steps", "50")
+
+
+def houses(count: int, seed: int) -> pa.Table:
+    """Prices that depend on a size, a city, a flag and a date."""
+    rng = np.random.default_rng(seed)
+    size = rng.uniform(30, 200, count).round(1)
+    city = rng.choice(["Oslo", "Paris", "Rome"], count)
+    garden = rng.random(count) < 0.5
+    sold = np.datetime64("2020-01-01") + rng.integers(0, 1000, count)
+    factor = np.where(city == "Oslo", 1.0, np.where(city == "Paris", 1.5, 2.0))
+    price = factor * size + 30 * garden + rng.normal(0, 3, count)
+    return pa.table(
+        {
+            "id": [f"h{i:04}" for i in range(count)],
+            "size": size,
+            "city": city,
+            "garden": garden,
+            "sold": pa.array(sold),
+            "planet": ["Earth"] * count,
+            "price": price,
+            "tax": 0.1 * price,
+            "zero": [0] * count,
+        }
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Fits this small are quicker without the waiting of one thread for another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables, and a model that was fitted to one of them."""
+    folder = tmp_path_factory.mktemp("cli")
+    train, test = houses(400, 0), houses(150, 1)
+    pq.write_table(train, folder / "train.parquet")
+    pa.csv.write_csv(train, folder / "train.csv")
+    pa.csv.write_csv(test, folder / "test.csv")
+    pa.feather.write_feather(test, str(folder / "test.feather"))
+    pq.write_table(test, folder / "test.parquet")
+    arguments = ("--target", "price", "--drop", "id,tax", "-o", str(folder / "price.softki"))
+    assert run(["fit", str(folder / "train.parquet"), *arguments, *SMALL, "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture
+def cli(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that runs a command in the folder: exit code, stdout and stderr."""
+    monkeypatch.chdir(folder)
+
+    def command(line: str, *more: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run([*line.split(), *map(str, more)])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return command
+
+
+def as_subprocess(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "softki", *arguments],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+# The whole road, as a user goes it.
+
+
+def test_all_commands_as_processes(folder: Path, tmp_path: Path) -> None:
+    for name in ("train.csv", "test.csv"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    options = ("--target", "price", "--drop", "id,tax", "-o", "p.softki", *SMALL)
+    fitted = as_subprocess(tmp_path, "fit", "train.csv", *options)
+    assert fitted.returncode == 0, fitted.stderr
+    assert "column 'city': 3 categories, one-hot encoded" in fitted.stderr
+    assert "column 'garden': 0 and 1" in fitted.stderr
+    assert "column 'sold': days since 1970-01-01" in fitted.stderr
+    assert "column 'planet': left out, it is constant ('Earth')" in fitted.stderr
+    assert "held out" in fitted.stdout
+    assert "\r" not in fitted.stderr  # no progress bar where there is no terminal
+
+    options = ("-o", "out.parquet", "--quantiles", "0.05,0.95", "--keep", "id")
+    predicted = as_subprocess(tmp_path, "predict", "p.softki", "test.csv", *options)
+    assert predicted.returncode == 0, predicted.stderr
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.column_names == ["id", "price", "price_std", "price_q0.05", "price_q0.95"]
+    assert table["id"].to_pylist() == houses(150, 1)["id"].to_pylist()
+
+    evaluated = as_subprocess(tmp_path, "evaluate", "p.softki", "test.csv", "--json")
+    figures = json.loads(evaluated.stdout)["targets"]["price"]
+    error = np.asarray(table["price"]) - np.asarray(houses(150, 1)["price"])
+    assert figures["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-9)
+    assert figures["r2"] > 0.9
+
+    told = as_subprocess(tmp_path, "info", "p.softki")
+    assert "400 rows of train.csv" in told.stdout
+    drawn = as_subprocess(tmp_path, "plot", "p.softki", "-k", "training", "-o", "curve.png")
+    assert drawn.returncode == 0, drawn.stderr
+    assert (tmp_path / "curve.png").exists()
+
+
+def test_a_failure_and_a_closed_pipe_as_processes(folder: Path) -> None:
+    failed = as_subprocess(folder, "evaluate", "price.softki", "no.csv")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr == "error: no.csv: no such file\n"
+    many = pa.concat_tables([houses(150, 1)] * 200)
+    pq.write_table(many, folder / "many.parquet")
+    command = [sys.executable, "-m", "softki", "predict", "price.softki", "many.parquet"]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b'"price","price_std"\n'
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+# Fit.
+
+
+def test_the_model_is_the_one_that_python_fits(cli: Any, folder: Path) -> None:
+    model = softki.load(folder / "price.softki")
+    train = pq.read_table(folder / "train.parquet")
+    encoder = TableEncoder.from_file(folder / "price.softki")
+    assert list(model.feature_names_in_) == encoder.names
+    assert encoder.names == ["size", "city=Oslo", "city=Paris", "city=Rome", "garden", "sold"]
+    again = softki.SoftKIRegressor(points=16, steps=50, random_state=0)
+    again.fit(encoder.transform(train), np.asarray(train["price"]))
+    x = encoder.transform(pq.read_table(folder / "test.parquet"))
+    np.testing.assert_array_equal(model.predict(x), again.predict(x))
+    code, out, _ = cli("predict price.softki test.parquet --no-std")
+    assert code == 0
+    np.testing.assert_array_equal(np.array(out.split()[1:], dtype=float), model.predict(x))
+
+
+def test_json_of_a_fit_with_test_rows_and_two_targets(cli: Any, folder: Path) -> None:
+    code, out, err = cli(
+        "fit train.csv --target price --target tax --columns size,city --test 0.25 --json "
+        "--held-out 0.2 --seed 3 --kernel rbf --batch-size 0 -o two.softki",
+        *SMALL,
+    )
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["model"] == "two.softki"
+    assert (result["rows"], result["points"], result["kernel"]) == (300, 16, "rbf")
+    assert result["held_out"]["rows"] == 60
+    assert result["held_out"]["units"] == "standardised"
+    assert result["test"].keys() == {"price", "tax"}
+    assert result["test"]["price"]["rows"] == 100
+    assert result["test"]["tax"]["rmse"] == pytest.approx(result["test"]["price"]["rmse"] / 10)
+    assert 0 < result["test"]["price"]["coverage"]["0.95"] <= 1
+    assert sum(result["relevance"].values()) == pytest.approx(1)
+    assert result["columns"] == {"size": "a number", "city": "3 categories, one-hot encoded"}
+    assert result["warnings"] == []
+    code, out, _ = cli("predict two.softki test.csv --quantiles 0.5")
+    assert out.splitlines()[0] == '"price","price_std","price_q0.5","tax","tax_std","tax_q0.5"'
+    code, out, _ = cli("evaluate two.softki test.csv")
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["price", "tax"]
+    code, out, _ = cli("info two.softki")
+    assert "test of tax" in out
+
+
+def test_an_interrupted_fit_is_saved(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Trainer._step
+
+    def interrupted(self: Trainer, batches: Any) -> Any:
+        if self.report.steps == 5:
+            raise KeyboardInterrupt
+        return step(self, batches)
+
+    monkeypatch.setattr(Trainer, "_step", interrupted)
+    code, _, err = cli("fit train.csv --target price --columns size -o i.softki", *SMALL)
+    assert code == 0
+    assert "warning: training ended after 5 of 50 steps: interrupted; the best" in err
+    assert "5 of 50 steps (interrupted)" in err
+    assert cli("evaluate i.softki test.csv")[0] == 0
+
+
+def test_an_interrupt_elsewhere_leaves_nothing(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("softki.cli.fit.save", interrupted)
+    code, _, err = cli("fit train.csv --target price --columns size -o gone.softki", *SMALL)
+    assert code == 130
+    assert err.endswith("error: interrupted\n")
+    assert not (folder / "gone.softki").exists()
+
+
+def test_known_noise_is_no_input(cli: Any, folder: Path) -> None:
+    table = houses(200, 3)
+    noise = np.random.default_rng(0).uniform(0.5, 2, 200)
+    pq.write_table(table.append_column("variance", pa.array(noise)), folder / "noise.parquet")
+    code, _, err = cli(
+        "fit noise.parquet --target price --drop id,tax --noise-variance variance -o n.softki",
+        *SMALL,
+    )
+    assert code == 0, err
+    assert "variance" not in TableEncoder.from_file(folder / "n.softki").inputs
+    code, out, _ = cli("info n.softki")
+    assert "known by row from variance" in out
+
+
+MISSING = "size,city,empty,price\n" + "".join(
+    f"{'' if i == 3 else i},{'' if i in (3, 4) else 'ab'[i % 2]},,{'nan' if i == 7 else 2 * i}\n"
+    for i in range(60)
+)
+
+
+def test_missing_values_are_refused_unless_told_otherwise(cli: Any, folder: Path) -> None:
+    (folder / "missing.csv").write_text(MISSING)
+    line = "fit missing.csv --target price -o m.softki"
+    code, _, err = cli(line, *SMALL)
+    assert code == 1
+    assert err.startswith(
+        "error: missing.csv: 3 rows have missing values (size 1, city 2, price 1): --missing drop"
+    )
+    code, _, err = cli(line + " --missing drop", *SMALL)
+    assert code == 0
+    assert "column 'empty': left out, it holds no values\n" in err
+    assert "3 of 60 rows are left out, as values are missing\n57 rows, " in err
+    code, _, err = cli("predict m.softki missing.csv -o m.parquet")
+    assert code == 0
+    assert "predicted 60 rows (2 without prediction)" in err
+    table = pq.read_table(folder / "m.parquet")
+    for name in ("price", "price_std"):
+        assert [i for i, v in enumerate(table[name].to_pylist()) if v is None] == [3, 4]
+    code, _, err = cli("evaluate m.softki missing.csv")
+    assert "57 rows, 3 left out as values are missing" in err
+    code, _, err = cli("evaluate m.softki missing.csv --missing refuse")
+    assert code == 1
+    assert "3 rows have missing values (size 1, city 2, price 1)" in err
+
+
+def test_missing_values_are_imputed(cli: Any, folder: Path) -> None:
+    (folder / "missing.csv").write_text(MISSING)
+    code, _, err = cli("fit missing.csv --target price --missing impute -o m.softki", *SMALL)
+    assert code == 0
+    assert "column 'size': a number, 1 missing filled in with 30.5" in err
+    assert "column 'city': 2 categories, one-hot encoded, 2 missing filled in with " in err
+    assert "1 of 60 rows are left out" in err  # the one without a target
+    (folder / "gaps.csv").write_text("size,city\n,a\n30.5,a\n")
+    code, out, _ = cli("predict m.softki gaps.csv")
+    filled, given = out.splitlines()[1:]
+    assert filled == given
+
+
+# Predict.
+
+
+@pytest.mark.parametrize("name", ["test.csv", "test.feather", "test.parquet"])
+def test_every_format_gives_the_same_predictions_in_batches(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Batches are small here: each is predicted and written on its own, in order."""
+    sizes: list[int] = []
+    predict = softki.SoftKIRegressor.predict
+
+    def counted(self: Any, X: Any, **options: Any) -> Any:
+        sizes.append(len(X))
+        return predict(self, X, **options)
+
+    assert cli("predict price.softki test.csv -o whole.csv --quantiles 0.1")[0] == 0
+    monkeypatch.setattr(readers, "BATCH_ROWS", 32)
+    monkeypatch.setattr(readers, "CSV_BYTES", 1024)
+    monkeypatch.setattr(softki.SoftKIRegressor, "predict", counted)
+    for output in ("out.csv", "out.csv.gz", "out.parquet", "out.arrow"):
+        sizes.clear()
+        assert cli(f"predict price.softki {name} -o {output} --quantiles 0.1")[0] == 0
+        assert len(sizes) > 4
+        assert max(sizes) <= 32
+        assert sum(sizes) == 150
+        result, whole = (read_batches(folder / file).table() for file in (output, "whole.csv"))
+        assert result.column_names == ["price", "price_std", "price_q0.1"]
+        for column in result.column_names:
+            np.testing.assert_allclose(result[column], whole[column], rtol=1e-12)
+
+
+def test_spread_of_f_and_quantiles(cli: Any, folder: Path) -> None:
+    model = softki.load(folder / "price.softki")
+    x = TableEncoder.from_file(folder / "price.softki").transform(
+        pq.read_table(folder / "test.parquet")
+    )
+    for of in ("y", "f"):
+        assert cli(f"predict price.softki test.csv --of {of} --quantiles 0.9 -o f.parquet")[0] == 0
+        table = pq.read_table(folder / "f.parquet")
+        _, std = model.predict(x, return_std=True, of=of)
+        np.testing.assert_allclose(table["price_std"], std)
+        quantile = model.predict_quantiles(x, [0.9], of=of)[:, 0]
+        np.testing.assert_allclose(table["price_q0.9"], quantile)
+
+
+def test_columns_are_kept_as_they_are(cli: Any, folder: Path) -> None:
+    _, _, err = cli("predict price.softki test.csv --keep all --no-std -o all.parquet")
+    assert "not kept, as the output has such a column: price\n" in err
+    table = pq.read_table(folder / "all.parquet")
+    inputs = ["id", "size", "city", "garden", "sold", "planet", "tax", "zero"]
+    assert table.column_names == [*inputs, "price"]
+    assert table["id"].to_pylist()[:2] == ["h0000", "h0001"]
+
+
+def test_a_failing_batch_leaves_no_output(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "CSV_BYTES", 512)
+    lines = (folder / "test.csv").read_text().splitlines()
+    (folder / "late.csv").write_text(
+        "\n".join([*lines, lines[1].replace("true", "perhaps").replace("false", "perhaps")])
+    )
+    before = sorted(folder.iterdir())
+    code, _, err = cli("predict price.softki late.csv -o late_out.csv")
+    assert code == 1
+    assert err == "error: late.csv: column 'garden', line 152: 'perhaps' is not true or false\n"
+    assert sorted(folder.iterdir()) == before
+
+
+def test_unknown_categories_are_counted_over_all_batches(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "BATCH_ROWS", 32)
+    table = houses(150, 1)
+    city = pa.array(["Bonn" if i % 2 else "Oslo" for i in range(150)]).dictionary_encode()
+    pq.write_table(table.set_column(2, "city", city), folder / "bonn.parquet")
+    code, out, err = cli("predict price.softki bonn.parquet -o b.csv --json")
+    message = (
+        "bonn.parquet: column 'city': 75 values are of categories that the fit did not see "
+        "('Bonn') and become zeros"
+    )
+    assert (code, err) == (0, f"warning: {message}\n")
+    assert json.loads(out)["warnings"] == [message]
+
+
+# Evaluate, info and plot.
+
+
+def test_scores_do_not_depend_on_the_batches() -> None:
+    rng = np.random.default_rng(0)
+    y, mean = 1e6 + rng.normal(size=(2, 1000, 2))
+    std = rng.uniform(0.5, 2, (1000, 2))
+    whole, parts = Scores(2), Scores(2)
+    whole.add(y, mean, std)
+    for rows in np.array_split(np.arange(1000), 7):
+        parts.add(y[rows], mean[rows], std[rows])
+    parts.add(y[:0], mean[:0], std[:0])
+    for t, (one, other) in enumerate(zip(whole.figures(), parts.figures(), strict=True)):
+        error = (y - mean)[:, t]
+        assert one["r2"] == pytest.approx(1 - np.sum(error**2) / np.sum((y - y.mean(0))[:, t] ** 2))
+        assert one["mae"] == pytest.approx(np.abs(error).mean())
+        for key in ("rmse", "mae", "r2", "nll"):
+            assert one[key] == pytest.approx(other[key], rel=1e-9)
+        assert one["coverage"] == other["coverage"]
+        inside = np.abs(error) < 1.959964 * std[:, t]
+        assert one["coverage"]["0.95"] == pytest.approx(inside.mean())
+
+
+def test_info_shows_columns_and_relevance(cli: Any) -> None:
+    code, out, _ = cli("info price.softki")
+    assert code == 0
+    for text in ("400 rows of train.parquet", "16 points, kernel matern32", "city=Paris", "planet"):
+        assert text in out
+    code, out, _ = cli("info price.softki --json")
+    assert json.loads(out)["extra"]["targets"] == ["price"]
+
+
+def test_pictures(cli: Any, folder: Path) -> None:
+    assert cli("plot price.softki test.csv -o pictures")[0] == 0
+    kinds = ["calibration", "points", "prediction", "relevance", "residuals", "slice", "training"]
+    pictures = sorted((folder / "pictures").iterdir())
+    assert [picture.name for picture in pictures] == [f"{kind}.png" for kind in kinds]
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    code, out, _ = cli("plot price.softki -k relevance -o r.svg --json")
+    assert json.loads(out)["files"] == ["r.svg"]
+    assert b"<svg" in (folder / "r.svg").read_bytes()[:500]
+    code, _, err = cli("plot price.softki --kind points -o x.png")
+    assert (code, err) == (2, "error: --kind points needs DATA\n")
+    code, _, err = cli("plot price.softki test.csv -o x.png")
+    assert code == 2
+    assert "say which one with --kind" in err
+
+
+def test_models_that_were_saved_from_python(cli: Any, folder: Path) -> None:
+    table = houses(200, 4).select(["size", "garden"])
+    numbers = pa.table({"size": table["size"], "garden": table["garden"].cast(pa.float64())})
+    model = softki.SoftKIRegressor(points=8, steps=10, random_state=0)
+    model.fit(numbers, np.asarray(table["size"])).save(folder / "python.softki")
+    pq.write_table(numbers, folder / "numbers.parquet")
+    code, out, err = cli("predict python.softki numbers.parquet --no-std")
+    assert out.splitlines()[0] == '"y"'
+    np.testing.assert_allclose(np.array(out.split()[1:], float), model.predict(numbers))
+    code, _, err = cli("evaluate python.softki numbers.parquet")
+    assert code == 1
+    assert "does not name its target" in err
+    code, out, _ = cli("info python.softki")
+    assert "size, garden" in out
+
+
+# Errors: one line, and an exit code.
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        ("fit no.csv --target price -o x.softki", 1, "no.csv: no such file"),
+        ("fit train.csv -o x.softki", 2, "Missing option '--target'"),
+        ("fit train.csv --target prise -o x.softki", 2, "did you mean 'price'?"),
+        ("fit train.csv --target price --drop nme -o x.softki", 2, "--drop: train.csv has no"),
+        ("fit train.csv --target price --columns Size -o x.softki", 2, "did you mean 'size'?"),
+        ("fit train.csv --target price --columns size --drop id -o x.softki", 2, "exclude each"),
+        ("fit train.csv --target price --columns price -o x.softki", 2, "'price' is a target"),
+        ("fit train.csv --target price --target price -o x.softki", 2, "given twice"),
+        ("fit train.csv --target city --drop id -o x.softki", 1, "'city', line 2: "),
+        ("fit train.parquet --target city --drop id -o x.softki", 1, "'city' holds categories"),
+        ("fit train.parquet --target garden --drop id -o x.softki", 1, "'garden' holds booleans"),
+        ("fit train.csv --target price -o x.softki", 1, "400 different values, and at most 50"),
+        ("fit train.csv --target price --columns planet -o x.softki", 1, "no column is left"),
+        ("fit train.csv --target price --kernel rbg -o x.softki", 2, "did you mean 'rbf'"),
+        ("fit train.csv --target price --points 0 -o x.softki", 2, "'--points'"),
+        ("fit train.csv --target price --missing fill -o x.softki", 2, "'fill' is not one of"),
+        ("fit train.csv --target price --held-out 2 -o x.softki", 2, "held_out must be"),
+        ("fit train.csv --target price --test 1 -o x.softki", 2, "--test must be"),
+        ("fit train.csv --target price --device gpu -o x.softki", 2, "unknown device 'gpu'"),
+        ("fit train.csv --target price -o no/x.softki", 1, "there is no folder"),
+        ("fit train.csv --target price -o .", 1, "is a folder"),
+        ("fit train.csv --target price -o train.csv", 2, "is the file that is read"),
+        ("fit train.csv --target price --noise-variance id -o x.softki", 1, "'h0000' is not"),
+        ("fit train.csv --target price --drop id --noise-variance zero -o x.softki", 1, "positive"),
+        ("predict no.softki test.csv", 1, "there is no file no.softki"),
+        ("predict train.csv test.csv", 1, "train.csv is not a softki model"),
+        ("predict price.softki test.csv --quantiles 5,95", 2, "numbers between 0 and 1"),
+        ("predict price.softki test.csv --quantiles x", 2, "numbers between 0 and 1"),
+        ("predict price.softki test.csv --json", 2, "--json needs --output"),
+        ("predict price.softki test.csv --keep ID", 2, "did you mean 'id'?"),
+        ("predict price.softki test.csv --keep price", 2, "is a column of the predictions"),
+        ("predict price.softki test.csv -o x.xlsx", 2, "the name must end in"),
+        ("predict price.softki test.csv -o test.csv", 2, "is the file that is read"),
+        ("predict price.softki test.csv --of g", 2, "'g' is not one of"),
+        ("evaluate price.softki wide.parquet", 1, "has no column 'city', 'garden'"),
+        ("predict price.softki kinds.parquet", 1, "'size' holds dates (date32[day]), and held"),
+        ("info train.csv", 1, "train.csv is not a softki model"),
+        ("plot price.softki test.csv --kind bar -o x.png", 2, "'bar' is not one of"),
+        ("plot price.softki test.csv --target prce -o x", 2, "did you mean 'price'?"),
+        ("plot price.softki test.csv -o x.gif", 2, "a file that ends in .png"),
+        ("info price.softki --wrong", 2, "No such option: --wrong"),
+        ("fot", 2, "No such command 'fot'"),
+    ],
+)
+def test_errors_are_one_line(cli: Any, folder: Path, line: str, code: int, message: str) -> None:
+    table = houses(20, 5)
+    pq.write_table(table.select(["size", "price"]), folder / "wide.parquet")
+    pq.write_table(table.set_column(1, "size", table["sold"]), folder / "kinds.parquet")
+    before = sorted(folder.iterdir())
+    result, _, err = cli(line)
+    assert result == code
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_debug_shows_the_traceback(cli: Any) -> None:
+    code, _, err = cli("evaluate price.softki no.csv --debug")
+    assert code == 1
+    assert "Traceback" in err
+    assert err.endswith("error: no.csv: no such file\n")
+
+
+def test_unexpected_errors_are_one_line_too(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise ZeroDivisionError("a\nb")
+
+    monkeypatch.setattr("softki.cli.info.read_metadata", fails)
+    code, _, err = cli("info price.softki")
+    assert code == 1
+    assert err == "error: unexpected ZeroDivisionError: a b (--debug shows where)\n"
+
+
+def test_help_has_examples(cli: Any) -> None:
+    for command in ("", "fit", "predict", "evaluate", "info", "plot"):
+        code, out, _ = cli(f"{command} --help")
+        assert code == 0
+        assert f"\n    softki {command}".rstrip() in out
+    assert cli("--version")[1] == f"softki {softki.__version__}\n"
+    assert cli("")[1].startswith("Usage: softki")
+
+
+@pytest.mark.parametrize("package", ["typer", "rich", "pyarrow"])
+def test_a_missing_package_is_named(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 1
+    expected = f"error: the command line needs the package {package}: pip install 'softki[cli]'\n"
+    assert capsys.readouterr().err == expected
