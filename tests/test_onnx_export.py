@@ -20,7 +20,7 @@ from sklearn.linear_model import LinearRegression
 
 import softki
 from softki import InvalidInputError, InvalidTypeError, SoftKIError, SoftKIRegressor
-from softki.onnx_export import export_onnx
+from softki.storage.onnx_export import export_onnx
 
 OPTIMISED = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 PLAIN = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

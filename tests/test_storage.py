@@ -33,8 +33,8 @@ import softki
 from softki import FitSettings, InvalidInputError, InvalidTypeError, SoftKIRegressor
 from softki.hutchinson import Hutchinson
 from softki.kernels import RBF, Matern32, Matern52, RationalQuadratic, StationaryKernel
-from softki.sealed import FORMAT_VERSION, seal, unseal
 from softki.storage import load, read_metadata, save
+from softki.storage.sealed import FORMAT_VERSION, seal, unseal
 
 N, D = 211, 3  # a number of rows that no shape of the model has
 
@@ -367,7 +367,7 @@ def test_extra_that_is_not_json_is_refused(
 def test_more_than_a_header_can_hold_is_refused(
     model: SoftKIRegressor, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("softki.sealed._MAX_HEADER", 20_000)
+    monkeypatch.setattr("softki.storage.sealed._MAX_HEADER", 20_000)
     save(model, path)
     with pytest.raises(InvalidInputError, match="less in `extra`"):
         save(model, path, {"a": "b" * 20_000})
@@ -455,7 +455,7 @@ def test_a_newer_format_is_refused(
     model: SoftKIRegressor, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as later:
-        later.setattr("softki.sealed.FORMAT_VERSION", FORMAT_VERSION + 1)
+        later.setattr("softki.storage.sealed.FORMAT_VERSION", FORMAT_VERSION + 1)
         save(model, path)
     assert_refused(path, r"version 2 of the format.*reads up to 1.*upgrade")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 
@@ -25,10 +26,30 @@ def checked_path(path: str | PathLike[str]) -> Path:
     return checked
 
 
+@contextmanager
+def replaced(path: str | PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside the path; what the body writes to it takes its place at the end.
+
+    Where the body fails, an older file stays as it was. A file that is already there keeps its
+    permissions; a link keeps pointing where it does.
+    """
+    target = checked_target(path)
+    temporary = target.with_name(f".softki-{secrets.token_hex(8)}.tmp")
+    try:
+        with _explained(path):
+            yield temporary
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            if target.exists():
+                shutil.copymode(target, temporary)
+            os.replace(temporary, target)
+    finally:  # an interrupt, too, leaves nothing behind
+        temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
 def write_atomically(path: str | PathLike[str], data: bytes) -> None:
     """Write the file, or leave everything as it was and raise.
-
-    A file that is already there keeps its permissions; a link keeps pointing where it does.
 
     Example:
         >>> import tempfile
@@ -37,49 +58,36 @@ def write_atomically(path: str | PathLike[str], data: bytes) -> None:
         ...     Path(folder, "numbers").read_bytes()
         b'123'
     """
-    path = checked_path(path)
+    with replaced(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def checked_target(path: str | PathLike[str]) -> Path:
+    """The place to write to, with links followed, if a file can be made there."""
+    target = Path(os.path.realpath(checked_path(path)))
+    with _explained(path):
+        if target.is_dir():
+            raise OSError("it is a folder; give the name of a file in it")
+        if not target.parent.is_dir():
+            raise OSError(f"there is no folder {target.parent}")
+        if target.exists() and not target.is_file():  # renaming over a device would remove it
+            raise OSError("it is not an ordinary file")
+        if not os.access(target if target.exists() else target.parent, os.W_OK):
+            raise OSError("it is write-protected")
+    return target
+
+
+@contextmanager
+def _explained(path: str | PathLike[str]) -> Iterator[None]:
     try:
-        _replace(_checked_target(path), data)
+        yield
     except OSError as error:
         raise InvalidInputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _checked_target(path: Path) -> Path:
-    """The place to write to, with links followed."""
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise InvalidInputError(
-            f"cannot write {path}: it is a folder; give the name of a file in it"
-        )
-    if not target.parent.is_dir():
-        raise InvalidInputError(f"cannot write {path}: there is no folder {target.parent}")
-    if target.exists():
-        if not target.is_file():  # renaming over a device would remove it
-            raise InvalidInputError(f"cannot write {path}: it is not an ordinary file")
-        if not os.access(target, os.W_OK):
-            raise InvalidInputError(f"cannot write {path}: it is write-protected")
-    return target
-
-
-def _replace(target: Path, data: bytes) -> None:
-    temporary = target.with_name(f".softki-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except BaseException:  # an interrupt, too, leaves nothing behind
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
 def _sync_folder(folder: Path) -> None:
     """Make the new name last; not every system can sync a folder."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -268,7 +268,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def export_onnx(self, path: str | PathLike[str]) -> None:
         """Write mean and standard deviation of y as an ONNX graph (needs the package onnx)."""
-        from softki.onnx_export import export_onnx
+        from softki.storage import export_onnx
 
         export_onnx(self, path)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from softki.atomic import checked_target
 from softki.checks import check_choice, check_range
 from softki.cli.console import Console, number, share
 from softki.cli.errors import UsageError, usage
@@ -25,7 +26,6 @@ from softki.cli.options import (
 from softki.cli.scores import Scores
 from softki.cli.training_table import ColumnChoice, TrainingTable
 from softki.data.splits import split_indices
-from softki.data.writers import checked_target
 from softki.estimator import SoftKIRegressor
 from softki.inputs import checked_device
 from softki.kernels import KERNELS

@@ -1,7 +1,7 @@
 """A fitted estimator in one file, and back: tensors and JSON, no code, no training rows.
 
-The file is that of `softki.sealed`. It holds what is needed to predict, with the same bits as
-before on the same machine, and to add rows.
+The file is that of `softki.storage.sealed`. It holds what is needed to predict, with the same
+bits as before on the same machine, and to add rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from torch import Tensor, nn
 
 import softki
 from softki.atomic import write_atomically
-from softki.documents import (
+from softki.estimator import SoftKIRegressor
+from softki.exceptions import InvalidInputError, InvalidTypeError
+from softki.fitting import Fit
+from softki.inputs import checked_device
+from softki.kernels import kernel_matrix
+from softki.model import SoftKI
+from softki.posterior import Posterior
+from softki.standardize import Standardizer
+from softki.storage.documents import (
     Document,
     is_own,
     kernel_document,
@@ -32,16 +40,8 @@ from softki.documents import (
     statistics_document,
     statistics_of,
 )
-from softki.estimator import SoftKIRegressor
-from softki.exceptions import InvalidInputError, InvalidTypeError
-from softki.fitting import Fit
-from softki.inputs import checked_device
-from softki.kernels import kernel_matrix
-from softki.model import SoftKI
-from softki.posterior import Posterior
-from softki.sealed import seal, unseal
-from softki.stand_ins import StoredKernel
-from softki.standardize import Standardizer
+from softki.storage.sealed import seal, unseal
+from softki.storage.stand_ins import StoredKernel
 
 Tensors = dict[str, Tensor]
 

@@ -14,8 +14,8 @@ from softki.calibration import Calibration
 from softki.kernels import KERNELS, StationaryKernel
 from softki.report import FitReport, HeldOut
 from softki.settings import FitSettings
-from softki.stand_ins import StoredKernel, StoredObjective, describe
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
+from softki.storage.stand_ins import StoredKernel, StoredObjective, describe
 
 Document = dict[str, Any]
 
