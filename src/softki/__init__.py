@@ -1,5 +1,6 @@
 """Gaussian-process regression by soft kernel interpolation (SoftKI)."""
 
+from softki._version import __version__
 from softki.batches import Data
 from softki.estimator import SoftKIRegressor
 from softki.exceptions import (
@@ -24,8 +25,6 @@ from softki.settings import FitSettings
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 from softki.storage import load
 
-__version__ = "0.1.0"
-
 __all__ = [
     "ConvergenceWarning",
     "Data",
@@ -48,6 +47,7 @@ __all__ = [
     "SquareRootStatistics",
     "Statistics",
     "TrainingWarning",
+    "__version__",
     "fit",
     "interpolation_weights",
     "load",

@@ -37,11 +37,12 @@ def replaced(path: str | PathLike[str]) -> Iterator[Path]:
     temporary = target.with_name(f".softki-{secrets.token_hex(8)}.tmp")
     try:
         with _explained(path):
+            temporary.touch()
+            if target.exists():
+                shutil.copymode(target, temporary)
             yield temporary
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
-            if target.exists():
-                shutil.copymode(target, temporary)
             os.replace(temporary, target)
     finally:  # an interrupt, too, leaves nothing behind
         temporary.unlink(missing_ok=True)

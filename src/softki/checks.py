@@ -25,9 +25,21 @@ def check_choice(name: str, value: Any, choices: Iterable[str], also: str = "") 
     choices = list(choices)
     if isinstance(value, str) and value in choices:
         return
-    close = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.4)
-    hint = f", did you mean {close[0]!r}? It" if close else ": it"
+    close = nearest(str(value), choices, cutoff=0.4)
+    hint = f", did you mean {close!r}? It" if close else ": it"
     raise InvalidInputError(f"unknown {name} {value!r}{hint} is one of: {', '.join(choices)}{also}")
+
+
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The one of the names that is closest to a mistaken one, if any is close.
+
+    Example:
+        >>> nearest("Prise", ["price", "size"])
+        'price'
+    """
+    by_case = {known.strip().lower(): known for known in names}
+    close = difflib.get_close_matches(name.strip().lower(), by_case, n=1, cutoff=cutoff)
+    return by_case[close[0]] if close else None
 
 
 def check_range(name: str, value: Any, low: float, high: float = float("inf")) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal, Self
@@ -18,7 +19,7 @@ from torch import Tensor
 from softki.checks import check_choice, check_integer
 from softki.exceptions import InvalidInputError, InvalidTypeError, ScaleWarning
 from softki.fitting import fit
-from softki.inputs import checked_device, checked_noise
+from softki.inputs import checked_device, checked_matrix, checked_table
 from softki.kernels import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
 from softki.posterior import Posterior
@@ -27,7 +28,7 @@ from softki.report import FitReport
 from softki.settings import FitSettings, ObjectiveName
 from softki.solvers import Solver
 from softki.standardize import Standardizer
-from softki.tables import as_tensor, check_finite, column_names
+from softki.tables import as_tensor, column_names
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Elements of a table that are standardised at once for prediction.
@@ -121,33 +122,35 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             unsupported: nothing else is taken; `sample_weight` is refused.
         """
         _refuse(unsupported)
-        names = column_names(X)
-        matrix, targets, noise = self._matrix(X), self._targets(y), None
-        _check_same_length(matrix, targets)
-        if noise_variance is not None:
-            noise = checked_noise(noise_variance, len(matrix))
+        matrix, targets, noise = checked_table(X, y, noise_variance)
+        validate_data(BaseEstimator(), X, reset=True, skip_check_array=True)  # the names
         settings, device = self._settings(len(matrix)), checked_device(self.device)
         columns = targets.reshape(len(targets), -1)
-        x_standardizer = Standardizer.of(matrix, "X", names)
+        x_standardizer = Standardizer.of(matrix, "X", column_names(X))
         y_standardizer = Standardizer.of(columns, "y", column_names(y))
-        noise_unit = 1.0 if noise is None else float(noise.mean())
-        validate_data(self, X, reset=True, skip_check_array=True)
-        shown_scale = float(y_standardizer.scale[0]) if columns.shape[1] == 1 else 1.0
+        noise_unit = None
+        if noise is not None:
+            noise_unit = float(noise.mean())
+            noise = noise / noise_unit
         x = x_standardizer.transform(matrix, settings.dtype)
+        shown_scale = float(y_standardizer.scale[0]) if columns.shape[1] == 1 else 1.0
         with progress(self.verbose, shown_scale) as callbacks:
-            self.fit_ = fit(
+            result = fit(
                 x,
                 y_standardizer.transform(columns, settings.dtype),
-                None if noise is None else noise / noise_unit,
+                noise,
                 settings=settings,
                 device=device,
                 callbacks=callbacks,
             )
+        relevance = _relevance(result.posterior, x, settings.seed)
+        # All at the end: a fit that fails leaves an earlier one as it was.
+        validate_data(self, X, reset=True, skip_check_array=True)
+        self.fit_, self.n_iter_ = result, result.report.steps
         self.x_standardizer_, self.y_standardizer_ = x_standardizer, y_standardizer
         self.noise_unit_ = noise_unit
         self.single_target_ = targets.ndim == 1
-        self.feature_relevance_ = _relevance(self.fit_.posterior, x, settings.seed)
-        self.n_iter_ = self.fit_.report.steps
+        self.feature_relevance_ = relevance
         return self
 
     def partial_fit(self, X: Any, y: Any, noise_variance: Any = None, **unsupported: Any) -> Self:
@@ -159,11 +162,17 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, noise_variance, **unsupported)
         _refuse(unsupported)
-        matrix, targets, noise = self._inputs(X), self._targets(y), None
-        _check_same_length(matrix, targets)
+        matrix, targets, noise = checked_table(X, y, noise_variance)
+        self._check_columns(X)
         self._check_target_shape(targets)
-        if noise_variance is not None:
-            noise = checked_noise(noise_variance, len(matrix)) / self.noise_unit_
+        if noise is not None:
+            if self.noise_unit_ is None:
+                raise InvalidInputError(
+                    "noise_variance was not given at the first call of partial_fit, so that the "
+                    "noise of these rows has nothing to be compared with: give it at every call, "
+                    "or at none"
+                )
+            noise = noise / self.noise_unit_
         dtype = self.fit_.settings.dtype
         with warnings.catch_warnings():
             # A few later rows need not look standardised.
@@ -220,6 +229,8 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         noise, matrix = self._noise_of(of), self._inputs(X)
         generator = self._generator(random_state)
         values = self._draws(n_samples, generator)(matrix)  # (n, targets, n_samples)
+        if of == "f":
+            return self._output(X, values, axis=1)
         epsilon = torch.randn(
             values.shape, generator=generator, dtype=values.dtype, device=values.device
         )
@@ -234,10 +245,11 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         The callable always gives the same functions, wherever they are evaluated.
         """
         check_is_fitted(self)
-        draws = self._draws(n_samples, self._generator(random_state))
+        fitted = copy(self)  # as it is now: a later fit replaces what it holds
+        draws = fitted._draws(n_samples, fitted._generator(random_state))
 
         def functions(X: Any) -> Any:
-            return self._output(X, draws(self._inputs(X)), axis=1)
+            return fitted._output(X, draws(fitted._inputs(X)), axis=1)
 
         return functions
 
@@ -310,31 +322,16 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             steps=min(settings.steps, max(50, rows)),
         )
 
-    def _matrix(self, X: Any) -> Tensor:
-        """The numbers of X (n, d), checked."""
-        matrix = as_tensor(X, "X")
-        if matrix.ndim != 2:
-            raise InvalidInputError(
-                f"Expected 2D array, got {matrix.ndim}D array instead: X has the shape "
-                f"{tuple(matrix.shape)}, not (rows, columns). Reshape your data with "
-                "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
-            )
-        for count, what in zip(matrix.shape, ("sample", "feature"), strict=True):
-            if count == 0:
-                raise InvalidInputError(
-                    f"Found array with 0 {what}(s) (shape={tuple(matrix.shape)}) while a minimum "
-                    "of 1 is required: X is empty."
-                )
-        check_finite(matrix, "X", column_names(X))
-        return matrix
-
     def _inputs(self, X: Any) -> Tensor:
         """The numbers of X, with the columns of the fit."""
         check_is_fitted(self)
-        matrix = self._matrix(X)
+        matrix = checked_matrix(X)
+        self._check_columns(X)
+        return matrix
+
+    def _check_columns(self, X: Any) -> None:
         self._check_order(column_names(X))
         validate_data(self, X, reset=False, skip_check_array=True)
-        return matrix
 
     def _check_order(self, names: list[str] | None) -> None:
         before = getattr(self, "feature_names_in_", None)
@@ -348,20 +345,6 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                     f"Column {position} is {name!r}, and was {expected!r}: reorder the columns "
                     "as in feature_names_in_."
                 )
-
-    def _targets(self, y: Any) -> Tensor:
-        """The numbers of y, (n,) or (n, t), checked."""
-        if y is None:
-            raise InvalidInputError(
-                "This SoftKIRegressor estimator requires y to be passed, but the target y is None"
-            )
-        targets = as_tensor(y, "y")
-        if targets.ndim not in (1, 2) or targets.numel() == 0:
-            raise InvalidInputError(
-                f"y must have the shape (rows,) or (rows, targets), got {tuple(targets.shape)}"
-            )
-        check_finite(targets, "y", column_names(y))
-        return targets
 
     def _check_target_shape(self, targets: Tensor) -> None:
         count = len(self.y_standardizer_.scale)
@@ -423,14 +406,16 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """The values as the caller has X, without the axis of targets if y had none."""
         if self.single_target_:
             values = values.squeeze(axis)
-        if isinstance(X, Tensor):
-            return values.to(X.device, X.dtype if X.is_floating_point() else None)
+        if isinstance(X, Tensor):  # shorter formats than float32 would overflow
+            keeps = X.dtype in _DTYPES.values()
+            return values.to(X.device, X.dtype if keeps else None)
         return values.cpu().numpy()
 
 
 def _relevance(posterior: Posterior, x: Tensor, seed: int) -> np.ndarray:
     """Root mean square gradient of the mean by column, over some rows of x, summing to one."""
-    rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:_RELEVANCE_ROWS]
+    generator = torch.Generator("cpu").manual_seed(seed)
+    rows = torch.randperm(len(x), generator=generator, device="cpu")[:_RELEVANCE_ROWS]
     gradient = posterior.mean.gradient(x[rows.to(x.device)])  # (n, t, d)
     relevance = gradient.square().mean((0, 1)).sqrt()
     total = relevance.sum()
@@ -445,12 +430,7 @@ def _refuse(unsupported: dict[str, Any]) -> None:
             "are known to be noisier than others"
         )
     for name in unsupported:
-        raise InvalidTypeError(f"fit got an unexpected keyword argument {name!r}")
-
-
-def _check_same_length(matrix: Tensor, targets: Tensor) -> None:
-    if len(matrix) != len(targets):
-        raise InvalidInputError(f"X has {len(matrix)} rows and y has {len(targets)}")
+        raise InvalidTypeError(f"there is no argument {name!r}: X, y and noise_variance are taken")
 
 
 def _checked_levels(quantiles: Sequence[float]) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from softki.batches import Data
 from softki.exceptions import InvalidInputError, ScaleWarning
-from softki.tables import as_tensor, check_finite
+from softki.tables import as_tensor, check_finite, column_names
 
 
 def checked_data(
@@ -37,6 +37,49 @@ def checked_data(
     if noise_variance is not None:
         scale = checked_noise(noise_variance, len(x)).sqrt().to(device, dtype)
     return Data(x.to(device), y.to(device), scale)
+
+
+def checked_table(X: Any, y: Any, noise_variance: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The numbers of a user's X (n, d), y (n,) or (n, t), and known noise (n,)."""
+    matrix, targets = checked_matrix(X), checked_targets(y)
+    if len(matrix) != len(targets):
+        raise InvalidInputError(f"X has {len(matrix)} rows and y has {len(targets)}")
+    noise = None if noise_variance is None else checked_noise(noise_variance, len(matrix))
+    return matrix, targets, noise
+
+
+def checked_matrix(X: Any) -> Tensor:
+    """The numbers of X (n, d); the messages begin as scikit-learn's do."""
+    matrix = as_tensor(X, "X")
+    if matrix.ndim != 2:
+        raise InvalidInputError(
+            f"Expected 2D array, got {matrix.ndim}D array instead: X has the shape "
+            f"{tuple(matrix.shape)}, not (rows, columns). Reshape your data with "
+            "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
+        )
+    for count, what in zip(matrix.shape, ("sample", "feature"), strict=True):
+        if count == 0:
+            raise InvalidInputError(
+                f"Found array with 0 {what}(s) (shape={tuple(matrix.shape)}) while a minimum "
+                "of 1 is required: X is empty."
+            )
+    check_finite(matrix, "X", column_names(X))
+    return matrix
+
+
+def checked_targets(y: Any) -> Tensor:
+    """The numbers of y, (n,) or (n, t)."""
+    if y is None:
+        raise InvalidInputError(
+            "This SoftKIRegressor estimator requires y to be passed, but the target y is None"
+        )
+    targets = as_tensor(y, "y")
+    if targets.ndim not in (1, 2) or targets.numel() == 0:
+        raise InvalidInputError(
+            f"y must have the shape (rows,) or (rows, targets), got {tuple(targets.shape)}"
+        )
+    check_finite(targets, "y", column_names(y))
+    return targets
 
 
 def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from softki.checks import check_range
+
 
 def rmse(residual: Tensor) -> float:
     """Root mean squared error of residuals y − mean.
@@ -39,6 +41,16 @@ def coverage(residual: Tensor, variance: Tensor, level: float = 0.95) -> float:
         >>> coverage(torch.tensor([0.0, 1.9, 2.1]), torch.tensor(1.0))
         0.6666666865348816
     """
-    half_width = math.sqrt(2) * torch.erfinv(torch.tensor(level, dtype=torch.float64))
-    inside = residual.abs() <= half_width.to(residual) * variance.sqrt()
+    inside = residual.abs() <= half_width(level) * variance.sqrt()
     return float(inside.float().mean())
+
+
+def half_width(level: float) -> float:
+    """z with P(|ε| ≤ z) = level for a standard normal ε.
+
+    Example:
+        >>> round(half_width(0.95), 2)
+        1.96
+    """
+    check_range("level", level, 0, 1)
+    return math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))

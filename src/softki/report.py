@@ -77,6 +77,11 @@ class FitReport:
     log_marginal_likelihood: float | None = None  # of all rows, where the solver gives it
     units: str = "standardised"  # of RMSE, NLL, noise variance and log likelihood
 
+    @property
+    def best(self) -> HeldOut | None:
+        """The held-out figures of the step that was kept, if rows were held out."""
+        return next((f for f in self.history if f.step == self.best_step), None)
+
     def in_units(self, scale: float) -> Self:
         """This report for a target that was divided by the scale, in the target's own units.
 

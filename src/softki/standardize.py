@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -31,13 +31,12 @@ class Standardizer:
     @classmethod
     def of(cls, values: Tensor, name: str = "x", columns: Sequence[str] | None = None) -> Self:
         """Mean and standard deviation of the columns of values (n, c), a block at a time."""
-        n = len(values)
-        mean = sum(block.sum(0) for block in _blocks(values)) / torch.tensor(n)
+        mean = _total(block.sum(0) for block in _blocks(values)) / len(values)
         largest = torch.stack([(block - mean).abs().amax(0) for block in _blocks(values)]).amax(0)
         # In units of the largest deviation, squares neither overflow nor vanish.
         unit = torch.where(largest > 0, largest, 1.0)
-        square = sum(((block - mean) / unit).square().sum(0) for block in _blocks(values))
-        scale = unit * (square / torch.tensor(n)).sqrt()
+        square = _total(((block - mean) / unit).square().sum(0) for block in _blocks(values))
+        scale = unit * (square / len(values)).sqrt()
         _check_range(mean, scale, name, columns)
         # What rounding leaves of a constant column is no spread to divide by.
         constant = scale <= 10 * torch.finfo(torch.float64).eps * mean.abs()
@@ -63,6 +62,10 @@ def _blocks(values: Tensor) -> Iterator[Tensor]:
     """Blocks of rows in float64."""
     for block in values.split(max(1, _BLOCK // max(1, values.shape[1]))):
         yield block.double()
+
+
+def _total(parts: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(parts)).sum(0)
 
 
 def _check_range(mean: Tensor, scale: Tensor, name: str, columns: Sequence[str] | None) -> None:

@@ -6,6 +6,7 @@ none of those packages is imported. Float32 stays, all other numbers become floa
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,9 @@ def as_tensor(table: Any, name: str = "x") -> Tensor:
     if isinstance(table, Tensor):
         return _tensor(table, name)
     if hasattr(table, "columns"):
-        return torch.from_numpy(_frame(table, name))
+        return _from_numpy(_frame(table, name))
+    if hasattr(table, "to_numpy"):  # one column of a data frame
+        return _from_numpy(_frame_column(table, name))
     if hasattr(table, "toarray"):  # SciPy
         raise InvalidTypeError(
             f"{name} is a sparse matrix, and sparse data is not supported: pass {name}.toarray()"
@@ -42,7 +45,7 @@ def as_tensor(table: Any, name: str = "x") -> Tensor:
     if array.ndim == 2 and array.dtype.kind not in "biuf" and array.shape[1]:
         columns = [_numbers(array[:, j], f"{name} column {j}") for j in range(array.shape[1])]
         array = np.column_stack(columns)
-    return torch.from_numpy(_numbers(array, name))
+    return _from_numpy(_numbers(array, name))
 
 
 def column_names(table: Any) -> list[str] | None:
@@ -118,23 +121,38 @@ def _frame_column(column: Any, label: str) -> np.ndarray:
     kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
     if kind.startswith(("category", "categorical", "enum", "dictionary")):
         raise InvalidInputError(f"{label} holds categories: {_advice(label)}")
+    if kind.startswith(("datetime64", "timestamp")):
+        raise _dates(label)
+    if hasattr(column, "null_count") and hasattr(column, "buffers"):  # an Arrow array
+        return _numbers(column.to_numpy(zero_copy_only=False), label)
     return _numbers(np.asarray(column.to_numpy()), label)
+
+
+def _from_numpy(array: np.ndarray) -> Tensor:
+    with warnings.catch_warnings():
+        # Nothing is written to, so that a table that must not be written to needs no copy.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(array)
 
 
 def _numbers(array: np.ndarray, label: str) -> np.ndarray:
     kind = array.dtype.kind
     if kind in "biuf":
         keeps = array.dtype in (np.float32, np.float64)  # also false in the other byte order
-        return np.require(array, None if keeps else np.float64, ["C", "W"])
+        return np.require(array, None if keeps else np.float64, "C")
     if kind == "c":
         raise InvalidInputError(f"Complex data not supported: {label} has the type {array.dtype}")
     if kind in "mM":
-        raise InvalidInputError(
-            f"{label} holds dates: turn it into numbers first, for example into days since a date"
-        )
+        raise _dates(label)
     if kind == "O" and not any(isinstance(value, str | bytes) for value in array.flat):
         return _objects(array, label)
     raise InvalidInputError(f"{label} holds text: {_advice(label)}")
+
+
+def _dates(label: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{label} holds dates: turn it into numbers first, for example into days since a date"
+    )
 
 
 def _advice(label: str) -> str:

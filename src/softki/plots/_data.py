@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from softki.checks import check_integer, check_range
+from softki.checks import check_integer, nearest
 from softki.estimator import SoftKIRegressor
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.tables import as_tensor, check_finite, column_names
@@ -127,17 +125,11 @@ def feature_index(feature: Any, names: Sequence[str]) -> int:
 
 
 def _suggestion(feature: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(feature, names, n=3)
-    if close:
-        return f"did you mean {' or '.join(map(repr, close))}?"
+    close = nearest(feature, names)
+    if close is not None:
+        return f"did you mean {close!r}?"
     more = ", …" if len(names) > _NAMES_SHOWN else ""
     return f"the columns are {', '.join(map(repr, names[:_NAMES_SHOWN]))}{more}"
-
-
-def half_width(level: float) -> float:
-    """z with P(|ε| ≤ z) = level for a standard normal ε: 1.96 for 0.95."""
-    check_range("level", level, 0, 1)
-    return float(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
 
 
 def sample_rows(

@@ -7,8 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from softki.metrics import half_width
 from softki.plots._axes import ABOVE, IDEAL, MISS, MODEL, one_axes
-from softki.plots._data import half_width, predictions, sample_rows
+from softki.plots._data import predictions, sample_rows
 
 _GROUPS = 20
 _ROWS_A_GROUP = 10
@@ -73,7 +74,33 @@ class ResidualDisplay:
             random_state: seed of the sample.
             ax: matplotlib axes to draw on; None for a new figure.
         """
-        display = cls(*predictions(estimator, X, y, target))
+        y_true, y_pred, y_std, name = predictions(estimator, X, y, target)
+        return cls.from_predictions(
+            y_true,
+            y_pred,
+            y_std,
+            target_name=name,
+            level=level,
+            max_rows=max_rows,
+            random_state=random_state,
+            ax=ax,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: np.ndarray,
+        y_pred: np.ndarray,
+        y_std: np.ndarray,
+        *,
+        target_name: str = "y",
+        level: float = 0.95,
+        max_rows: int = 1000,
+        random_state: int | np.random.RandomState | None = 0,
+        ax: Any = None,
+    ) -> Self:
+        """Draw for given observations, means and standard deviations of y, (n,) each."""
+        display = cls(y_true, y_pred, y_std, target_name)
         return display.plot(ax, level=level, max_rows=max_rows, random_state=random_state)
 
     def plot(

@@ -12,6 +12,7 @@ import numpy as np
 from softki.checks import check_integer
 from softki.estimator import SoftKIRegressor
 from softki.exceptions import InvalidInputError
+from softki.metrics import half_width
 from softki.plots._axes import ABOVE, CHANCE, DRAW, MODEL, several_axes
 from softki.plots._data import (
     as_array,
@@ -19,7 +20,6 @@ from softki.plots._data import (
     checked_softki,
     feature_index,
     feature_names,
-    half_width,
 )
 from softki.tables import as_tensor, check_finite
 
@@ -87,6 +87,7 @@ class SliceDisplay:
         level: float = 0.95,
         draws: int = 3,
         random_state: int | np.random.RandomState | None = 0,
+        target_name: str | None = None,
         ax: Any = None,
     ) -> Self:
         """Compute the slices, and draw.
@@ -100,6 +101,7 @@ class SliceDisplay:
             level: of the central intervals.
             draws: how many functions to draw; 0 for none.
             random_state: seed of the draws.
+            target_name: for the labels; None for y, or y0, y1, … where there are several.
             ax: matplotlib axes to draw on, one a column; None for a new figure.
         """
         fitted = checked_softki(estimator)
@@ -109,7 +111,8 @@ class SliceDisplay:
         rows = as_array(fitted._inputs(X))
         columns, base = _columns(features, feature_names(fitted)), _base(at, rows)
         slices = _slices(fitted, rows, columns, base, target, draws, random_state)
-        return cls(slices, "y" if targets == 1 else f"y{target}").plot(ax, level=level)
+        name = target_name or ("y" if targets == 1 else f"y{target}")
+        return cls(slices, name).plot(ax, level=level)
 
     def plot(self, ax: Any = None, *, level: float = 0.95) -> Self:
         """Draw; the arguments are those of `from_estimator`."""

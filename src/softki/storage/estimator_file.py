@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-import softki
+from softki._version import __version__
 from softki.atomic import write_atomically
 from softki.estimator import SoftKIRegressor
 from softki.exceptions import InvalidInputError, InvalidTypeError
@@ -81,8 +81,6 @@ def save(
     write_atomically(path, seal(document, rows_first))
 
 
-@torch.inference_mode(False)
-@torch.no_grad()
 def load(path: str | PathLike[str], device: str | torch.device = "auto") -> SoftKIRegressor:
     """The estimator that `save` wrote.
 
@@ -90,14 +88,25 @@ def load(path: str | PathLike[str], device: str | torch.device = "auto") -> Soft
         path: of the file.
         device: to predict on: `auto` (CUDA if there is a device, else CPU), or a torch device.
     """
+    return load_with_metadata(path, device)[0]
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def load_with_metadata(
+    path: str | PathLike[str], device: str | torch.device = "auto"
+) -> tuple[SoftKIRegressor, Document]:
+    """The estimator, and what `read_metadata` gives, from one reading of the file."""
     place, file = checked_device(device), unseal(path)
     try:
         tensors = _placed(file.tensors(), file.document["strides"], place)
-        return _estimator(file.document, tensors)
+        return _estimator(file.document, tensors), file.document
+    except torch.cuda.OutOfMemoryError:
+        raise
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise InvalidInputError(
             f"{path} was written by softki {file.document.get('softki')}, and softki "
-            f"{softki.__version__} cannot read it: {error}"
+            f"{__version__} cannot read it: {error}"
         ) from error
 
 
@@ -116,11 +125,11 @@ def _document(estimator: SoftKIRegressor) -> Document:
     fit, names = estimator.fit_, getattr(estimator, "feature_names_in_", None)
     parameters = SoftKIRegressor._get_param_names()
     return {
-        "softki": softki.__version__,
+        "softki": __version__,
         "columns": None if names is None else [str(name) for name in names],
         "n_features": int(estimator.n_features_in_),
         "single_target": bool(estimator.single_target_),
-        "noise_unit": float(estimator.noise_unit_),
+        "noise_unit": estimator.noise_unit_,
         "feature_relevance": estimator.feature_relevance_.tolist(),
         "parameters": parameters_document({name: getattr(estimator, name) for name in parameters}),
         "settings": parameters_document(vars(fit.settings)),

@@ -22,7 +22,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-import softki
+from softki._version import __version__
 from softki.atomic import write_atomically
 from softki.estimator import SoftKIRegressor
 from softki.exceptions import InvalidTypeError, SoftKIError
@@ -65,7 +65,7 @@ def export_onnx(estimator: SoftKIRegressor, path: str | PathLike[str]) -> None:
     model = onnx.helper.make_model(
         _graph(estimator),
         producer_name="softki",
-        producer_version=softki.__version__,
+        producer_version=__version__,
         ir_version=_IR_VERSION,
         opset_imports=[onnx.helper.make_opsetid("", _OPSET)],
     )
