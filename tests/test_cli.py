@@ -17,12 +17,15 @@ import pytest
 import torch
 
 import softki
+import softki.plots
+import softki.storage.estimator_file
 from softki.cli import main
 from softki.cli.app import run
 from softki.cli.scores import Scores
 from softki.data import readers
 from softki.data.encoding import TableEncoder
 from softki.data.readers import read_batches
+from softki.data.splits import split_indices
 from softki.training import Trainer
 
 SMALL = ("--points", "16", "--steps", "50")
@@ -99,6 +102,25 @@ def as_subprocess(folder: Path, *arguments: str) -> subprocess.CompletedProcess[
         text=True,
         check=False,
     )
+
+
+def spy_on(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[tuple[Any, ...]]:
+    """The positional arguments of all calls of a method, which still does its work."""
+    calls: list[tuple[Any, ...]] = []
+    method = getattr(owner, name)
+
+    def spied(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        return method(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, spied)
+    return calls
+
+
+def assert_same_figures(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one["coverage"] == other["coverage"]
+    for key in ("rmse", "mae", "r2", "nll"):
+        assert one[key] == pytest.approx(other[key], rel=1e-9)
 
 
 # The whole road, as a user goes it.
@@ -245,6 +267,133 @@ def test_known_noise_is_no_input(cli: Any, folder: Path) -> None:
     assert "known by row from variance" in out
 
 
+@pytest.fixture(scope="module")
+def noisy(folder: Path) -> tuple[Path, pa.Table, np.ndarray]:
+    """A model with known noise and test rows, its table, and which of the rows are tested."""
+    rng = np.random.default_rng(1)
+    x, variance = rng.uniform(0, 6, 300), 10 ** rng.uniform(-2, 1, 300)
+    y = np.sin(x) + rng.normal(0, 0.3 * np.sqrt(variance))
+    table = pa.table({"x": x, "y": y, "variance": variance})
+    pq.write_table(table, folder / "noisy.parquet")
+    options = ("--target", "y", "--noise-variance", "variance", "--test", "0.3", "--json")
+    output = folder / "noisy.softki"
+    assert run(["fit", str(folder / "noisy.parquet"), *options, "-o", str(output), *SMALL]) == 0
+    return output, table, np.sort(split_indices(300, 0, 0.7)[1])
+
+
+def moments_with_noise(
+    path: Path, table: pa.Table, relative: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of y, by the spread of y and of f for average noise."""
+    model = softki.load(path)
+    mean, std = model.predict(table.select(["x"]), return_std=True)
+    _, std_f = model.predict(table.select(["x"]), return_std=True, of="f")
+    return mean, std_f**2 + relative * (std**2 - std_f**2)
+
+
+def test_known_noise_counts_in_all_figures(
+    cli: Any, folder: Path, noisy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, table, tested = noisy
+    pq.write_table(table.take(tested), folder / "tested.parquet")
+    variance = np.asarray(table["variance"])
+    relative = variance[tested] / np.delete(variance, tested).mean()
+    mean, expected = moments_with_noise(path, table.take(tested), relative)
+    error = np.asarray(table["y"])[tested] - mean
+    nll = 0.5 * np.mean(np.log(2 * np.pi * expected) + error**2 / expected)
+    _, out, err = cli("evaluate noisy.softki tested.parquet --json")
+    assert err == ""
+    figures = json.loads(out)["targets"]["y"]
+    assert figures["nll"] == pytest.approx(nll, rel=1e-9)
+    inside = np.mean(np.abs(error) < 0.6744898 * np.sqrt(expected))
+    assert figures["coverage"]["0.5"] == pytest.approx(inside)
+    in_the_fit = softki.storage.read_metadata(path)["extra"]["fit"]["test"]["y"]
+    assert in_the_fit["rows"] == 90
+    assert_same_figures(in_the_fit, figures)
+    drawn = spy_on(monkeypatch, softki.plots.ResidualDisplay, "from_predictions")
+    assert cli("plot noisy.softki tested.parquet -k residuals -o r.png")[0] == 0
+    np.testing.assert_allclose(drawn[0][2], np.sqrt(expected), rtol=1e-9)
+
+
+def test_unknown_noise_is_taken_as_average_and_said(cli: Any, folder: Path, noisy: Any) -> None:
+    path, table, tested = noisy
+    pq.write_table(table.drop_columns(["variance"]), folder / "without.parquet")
+    halves = pa.array([0.0, None, *[0.5] * 298])
+    part = table.drop_columns(["variance"]).append_column("variance", halves)
+    pa.csv.write_csv(part, folder / "part.csv")
+    training = np.delete(np.asarray(table["variance"]), tested)
+    for name, relative, message in (
+        (
+            "without.parquet",
+            np.ones(300),
+            "has no column 'variance', the known noise of the fit: the",
+        ),
+        (
+            "part.csv",
+            np.where(np.arange(300) < 2, 1, 0.5 / training.mean()),
+            "'variance' is missing or not positive in 2 rows: their",
+        ),
+    ):
+        mean, variance = moments_with_noise(path, table, relative)
+        error = np.asarray(table["y"]) - mean
+        nll = 0.5 * np.mean(np.log(2 * np.pi * variance) + error**2 / variance)
+        _, out, err = cli(f"evaluate noisy.softki {name} --json")
+        assert err == f"warning: {name}: {message} figures assume average noise\n"
+        assert json.loads(out)["targets"]["y"]["nll"] == pytest.approx(nll, rel=1e-6)
+
+
+def test_test_rows_teach_the_encoder_nothing(cli: Any, folder: Path) -> None:
+    """A category, a second value and extremes that only test rows have stay unknown."""
+    table = houses(200, 6).select(["size", "city", "planet", "price"])
+    tested = np.isin(np.arange(200), split_indices(200, 0, 0.75)[1])
+    size = np.where(tested, 1e6, np.asarray(table["size"]))
+    size[np.flatnonzero(tested)[0]] = size[np.flatnonzero(~tested)[0]] = np.nan
+    city = np.where(tested & (np.arange(200) > 100), "Bonn", np.asarray(table["city"]))
+    planet = np.where(tested, "Mars", "Earth")
+    columns = {"size": size, "city": city, "planet": planet, "price": table["price"]}
+    pq.write_table(pa.table(columns), folder / "leak.parquet")
+    code, _, err = cli(
+        "fit leak.parquet --target price --missing impute --test 0.25 -o leak.softki", *SMALL
+    )
+    assert code == 0, err
+    count = int((city == "Bonn").sum())
+    assert f"warning: test rows: column 'city': {count} values are of categories" in err
+    encoder = TableEncoder.from_file(folder / "leak.softki")
+    assert encoder.names == ["size", "city=Oslo", "city=Paris", "city=Rome"]
+    assert encoder.columns[0].fill == np.nanmedian(size[~tested])
+    assert dict(encoder.left_out) == {"planet": "is constant ('Earth')"}
+    pq.write_table(pa.table(columns).filter(pa.array(tested)), folder / "leak_test.parquet")
+    _, out, _ = cli("evaluate leak.softki leak_test.parquet --json")
+    figures = json.loads(out)["targets"]["price"]
+    summary = softki.storage.read_metadata(folder / "leak.softki")["extra"]["fit"]
+    assert summary["rows"] == 150
+    assert summary["test"]["price"]["rows"] == 50
+    assert_same_figures(summary["test"]["price"], figures)
+
+
+def test_missing_values_in_test_rows_are_refused_or_dropped(cli: Any, folder: Path) -> None:
+    (folder / "missing.csv").write_text(MISSING)
+    line = "fit missing.csv --target price --test 0.5 -o m.softki"
+    code, _, err = cli(line, *SMALL)
+    assert code == 1
+    assert "3 rows have missing values (size 1, city 2, price 1)" in err
+    code, out, _ = cli(line + " --missing drop --json", *SMALL)
+    assert code == 0
+    result = json.loads(out)
+    assert result["rows"] + result["test"]["price"]["rows"] == 57
+    assert result["dropped_rows"] == 3
+
+
+def test_the_split_does_not_depend_on_rounding() -> None:
+    for count in (10, 30, 100, 1000):
+        for tenths in range(1, 10):
+            training, test = split_indices(count, 0, 1 - tenths / 10)
+            assert len(test) == count * tenths // 10
+            assert sorted([*training, *test]) == list(range(count))
+    for count in (*range(1, 300), 48827, 2049280):
+        assert len(split_indices(count)[0]) == 9 * count // 10
+
+
 MISSING = "size,city,empty,price\n" + "".join(
     f"{'' if i == 3 else i},{'' if i in (3, 4) else 'ab'[i % 2]},,{'nan' if i == 7 else 2 * i}\n"
     for i in range(60)
@@ -343,6 +492,57 @@ def test_columns_are_kept_as_they_are(cli: Any, folder: Path) -> None:
     assert table["id"].to_pylist()[:2] == ["h0000", "h0001"]
 
 
+def test_columns_with_the_names_of_predictions(cli: Any, folder: Path) -> None:
+    """Only the names that the output has are taken, not all that look like them."""
+    table = houses(150, 1)
+    for name in ("price_std", "price_q0.7", "price_q0.25"):
+        table = table.append_column(name, table["size"])
+    pq.write_table(table, folder / "taken.parquet")
+    _, _, err = cli("predict price.softki taken.parquet --keep all --quantiles 0.25 -o t.parquet")
+    assert "not kept, as the output has such a column: price, price_std, price_q0.25\n" in err
+    assert pq.read_schema(folder / "t.parquet").names[-4:] == [
+        "price_q0.7",
+        "price",
+        "price_std",
+        "price_q0.25",
+    ]
+    code, out, _ = cli("predict price.softki taken.parquet --keep price_std --no-std")
+    assert (code, out.split()[0]) == (0, '"price_std","price"')
+    code, out, _ = cli("predict price.softki test.csv --no-std --quantiles 0.1234561,0.1234562")
+    assert (code, out.split()[0]) == (0, '"price","price_q0.1234561","price_q0.1234562"')
+
+
+def test_targets_whose_predictions_would_have_the_same_name(cli: Any, folder: Path) -> None:
+    table = houses(100, 2).select(["size", "price", "tax"]).rename_columns(["x", "y", "y_std"])
+    pq.write_table(table, folder / "clash.parquet")
+    assert cli("fit clash.parquet --target y --target y_std -o clash.softki -q", *SMALL)[0] == 0
+    code, out, err = cli("predict clash.softki clash.parquet")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: the output would have two columns 'y_std': ")
+    code, out, _ = cli("predict clash.softki clash.parquet --no-std")
+    assert (code, out.split()[0]) == (0, '"y","y_std"')
+
+
+def test_the_model_file_is_read_once(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that encoder and estimator are those of the same model, should it be replaced."""
+    readings = spy_on(monkeypatch, softki.storage.estimator_file, "unseal")
+    assert cli("evaluate price.softki test.csv")[0] == 0
+    assert len(readings) == 1
+
+
+def test_durations_may_be_seconds_in_csv(cli: Any, folder: Path) -> None:
+    seconds = np.random.default_rng(0).uniform(0, 5000, 100).round(3)
+    lasted = pa.array((seconds * 1000).round().astype(int), pa.duration("ms"))
+    pq.write_table(pa.table({"lasted": lasted, "y": np.sqrt(seconds)}), folder / "lasted.parquet")
+    assert cli("fit lasted.parquet --target y -o lasted.softki -q", *SMALL)[0] == 0
+    pa.csv.write_csv(pa.table({"lasted": seconds}), folder / "lasted.csv")
+    code, from_csv, err = cli("predict lasted.softki lasted.csv")
+    assert (code, err) == (0, "")
+    assert from_csv == cli("predict lasted.softki lasted.parquet")[1]
+
+
 def test_a_failing_batch_leaves_no_output(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,9 +590,7 @@ def test_scores_do_not_depend_on_the_batches() -> None:
         error = (y - mean)[:, t]
         assert one["r2"] == pytest.approx(1 - np.sum(error**2) / np.sum((y - y.mean(0))[:, t] ** 2))
         assert one["mae"] == pytest.approx(np.abs(error).mean())
-        for key in ("rmse", "mae", "r2", "nll"):
-            assert one[key] == pytest.approx(other[key], rel=1e-9)
-        assert one["coverage"] == other["coverage"]
+        assert_same_figures(one, other)
         inside = np.abs(error) < 1.959964 * std[:, t]
         assert one["coverage"]["0.95"] == pytest.approx(inside.mean())
 
@@ -420,6 +618,49 @@ def test_pictures(cli: Any, folder: Path) -> None:
     code, _, err = cli("plot price.softki test.csv -o x.png")
     assert code == 2
     assert "say which one with --kind" in err
+
+
+def test_slices_are_along_the_most_relevant_numbers(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = softki.load(folder / "price.softki")
+    monkeypatch.setattr("softki.cli.plot._SLICES", 2)
+    drawn = spy_on(monkeypatch, softki.plots.SliceDisplay, "from_estimator")
+    assert cli("plot price.softki test.csv -k slice -o slice.png")[0] == 0
+    names = list(model.feature_names_in_)
+    relevance = dict(zip(names, model.feature_relevance_, strict=True))
+    numbers = sorted(["size", "garden", "sold"], key=lambda name: relevance[name])
+    assert [names[j] for j in drawn[0][2]] == [numbers[-1], numbers[-2]]
+
+
+def test_pictures_of_a_large_table_show_a_random_sample(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("softki.cli.plot.MAX_ROWS", 40)
+    monkeypatch.setattr(readers, "BATCH_ROWS", 32)
+    drawn = spy_on(monkeypatch, softki.plots.PredictionDisplay, "from_predictions")
+    assert cli("plot price.softki test.parquet -k prediction -o p.png")[0] == 0
+    y, mean, _ = drawn[0]
+    price = np.asarray(houses(150, 1)["price"])
+    rows = np.array([np.flatnonzero(price == value).item() for value in y])
+    assert len(set(rows)) == 40
+    assert all(3 <= count <= 20 for count in np.histogram(rows, 5, (0, 150))[0])
+    table = pq.read_table(folder / "test.parquet")
+    x = TableEncoder.from_file(folder / "price.softki").transform(table)
+    expected = softki.load(folder / "price.softki").predict(x)[rows]
+    np.testing.assert_allclose(mean, expected, rtol=1e-9)
+
+
+def test_without_matplotlib_nothing_is_made(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = cli("plot price.softki -k relevance -o nothing")
+    assert (code, err) == (
+        1,
+        "error: pictures need the package matplotlib: pip install 'softki[plot]'\n",
+    )
+    assert not (folder / "nothing").exists()
 
 
 def test_models_that_were_saved_from_python(cli: Any, folder: Path) -> None:
@@ -462,12 +703,14 @@ def test_models_that_were_saved_from_python(cli: Any, folder: Path) -> None:
         ("fit train.csv --target price --missing fill -o x.softki", 2, "'fill' is not one of"),
         ("fit train.csv --target price --held-out 2 -o x.softki", 2, "held_out must be"),
         ("fit train.csv --target price --test 1 -o x.softki", 2, "--test must be"),
+        ("fit train.csv --target price --test 1e-9 -o x.softki", 2, "none to test"),
         ("fit train.csv --target price --device gpu -o x.softki", 2, "unknown device 'gpu'"),
         ("fit train.csv --target price -o no/x.softki", 1, "there is no folder"),
         ("fit train.csv --target price -o .", 1, "is a folder"),
         ("fit train.csv --target price -o train.csv", 2, "is the file that is read"),
         ("fit train.csv --target price --noise-variance id -o x.softki", 1, "'h0000' is not"),
         ("fit train.csv --target price --drop id --noise-variance zero -o x.softki", 1, "positive"),
+        ("fit train.parquet --target price --noise-variance city -o x.softki", 1, "'city' holds"),
         ("predict no.softki test.csv", 1, "there is no file no.softki"),
         ("predict train.csv test.csv", 1, "train.csv is not a softki model"),
         ("predict price.softki test.csv --quantiles 5,95", 2, "numbers between 0 and 1"),
@@ -517,6 +760,18 @@ def test_unexpected_errors_are_one_line_too(cli: Any, monkeypatch: pytest.Monkey
     code, _, err = cli("info price.softki")
     assert code == 1
     assert err == "error: unexpected ZeroDivisionError: a b (--debug shows where)\n"
+
+
+def test_other_exits_are_not_taken_for_closed_pipes(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exits(*_: Any) -> None:
+        raise SystemExit(3)
+
+    monkeypatch.setattr("softki.cli.info.read_metadata", exits)
+    with pytest.raises(SystemExit) as exit_:
+        cli("info price.softki")
+    assert exit_.value.code == 3
 
 
 def test_help_has_examples(cli: Any) -> None:

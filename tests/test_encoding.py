@@ -164,6 +164,16 @@ def test_other_columns_and_orders_do_not_matter_but_kinds_do() -> None:
         encoder.transform(wrong)
 
 
+def test_numbers_are_taken_for_durations_but_not_the_reverse() -> None:
+    durations = pa.table({"d": pa.array([90_000, 1500, None], pa.duration("ms"))})
+    seconds = pa.table({"d": [90, 1.5, None]})
+    encoder = TableEncoder.of(durations, "impute")
+    assert encoder.transform(seconds).to_pydict() == {"d": [90.0, 1.5, 45.75]}
+    assert encoder.transform(durations).equals(encoder.transform(seconds))
+    with pytest.raises(InvalidInputError, match=r"'d' holds durations .* and held numbers"):
+        TableEncoder.of(seconds, "impute").transform(durations)
+
+
 def test_too_many_categories_and_types_without_numbers() -> None:
     many = pa.table({"name": [f"n{i}" for i in range(MAX_CATEGORIES + 1)]})
     with pytest.raises(InvalidInputError, match=r"'name' holds text with 51 .*--drop name"):

@@ -92,6 +92,23 @@ def test_the_type_of_a_csv_column_suits_the_whole_file(
     assert reader.table().num_rows == 501
 
 
+def test_memory_does_not_grow_with_a_parquet_row_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "BATCH_ROWS", 1 << 14)
+    peaks = []
+    for count in (300_000, 1_200_000):
+        path = tmp_path / f"{count}.parquet"
+        table = pa.table({"a": np.random.default_rng(0).random(count)})
+        pq.write_table(table, path, row_group_size=count)
+        del table
+        reader, before, peak = read_batches(path), pa.total_allocated_bytes(), 0
+        for _ in reader:
+            peak = max(peak, pa.total_allocated_bytes() - before)
+        peaks.append(peak)
+    assert 0 < peaks[1] < 1.2 * peaks[0]
+
+
 def test_types_can_be_prescribed(tmp_path: Path) -> None:
     path = file_with(tmp_path, "t.csv", "id\n007\n")
     assert read_batches(path, types={"id": [pa.string()]}).table()["id"].to_pylist() == ["007"]

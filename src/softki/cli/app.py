@@ -57,9 +57,11 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments) or ["--help"], prog_name="softki", standalone_mode=False)
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):
+    except (BrokenPipeError, SystemExit) as error:
         # The reader of a pipe has what it wanted, for which typer has SystemExit. Nothing more
         # can be written, not even at exit.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except (typer.Abort, KeyboardInterrupt):

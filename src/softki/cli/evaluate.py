@@ -8,10 +8,12 @@ from pathlib import Path
 from softki.cli.console import Console
 from softki.cli.encoded_batches import EncodedBatches
 from softki.cli.errors import about
+from softki.cli.known_noise import KnownNoise
 from softki.cli.model_file import ModelFile
+from softki.cli.moments import observed_moments
 from softki.cli.options import DataArgument, Debug, Device, Json, ModelArgument, OwnMissing, Quiet
 from softki.cli.scores import HEADER, Scores, figures_row
-from softki.cli.targets import target_numbers
+from softki.cli.targets import numbers_in
 from softki.exceptions import InvalidInputError
 
 EXAMPLES = """\b
@@ -34,7 +36,7 @@ def evaluate(
 
     The table must have the target, and is read in batches. RMSE and MAE are in the units of the
     target, NLL is the mean of -log p(y), and the last columns show how much of the table the
-    central intervals cover.
+    central intervals cover. A model with known noise uses that of the table's rows.
     """
     start, console = time.perf_counter(), Console(quiet, json)
     with console.listening():
@@ -53,14 +55,16 @@ def evaluate(
 
 def _scores(file: ModelFile, data: Path, console: Console) -> tuple[Scores, int]:
     """The figures, and how many rows could not be used."""
-    reader = file.reader(data, file.targets)
+    noise = KnownNoise(file, data)
+    reader = file.reader(data, [*file.targets, *noise.columns])
     batches = EncodedBatches(file, reader, console, file.targets)
     scores = Scores(len(file.targets))
     with about(data):
-        target_numbers(reader.schema.empty_table(), file.targets)
+        numbers_in(reader.schema.empty_table(), [*file.targets, *noise.columns])
     for batch, encoded, complete in batches:
-        y = target_numbers(batch, file.targets)[complete]
-        scores.add(y, *file.moments(encoded, complete))
+        y, relative = numbers_in(batch, file.targets)[complete], noise.relative(batch, complete)
+        scores.add(y, *observed_moments(file.estimator, encoded.table(complete), relative))
     if not scores.rows:
         raise InvalidInputError(f"{data}: no row is complete")
+    noise.tell(console)
     return scores, batches.incomplete

@@ -13,6 +13,7 @@ from softki.atomic import checked_target
 from softki.checks import check_choice, check_range
 from softki.cli.console import Console, number, share
 from softki.cli.errors import UsageError, usage
+from softki.cli.moments import noise_std, observed_moments
 from softki.cli.options import (
     DataArgument,
     Debug,
@@ -24,8 +25,7 @@ from softki.cli.options import (
     listed,
 )
 from softki.cli.scores import Scores
-from softki.cli.training_table import ColumnChoice, TrainingTable
-from softki.data.splits import split_indices
+from softki.cli.training_table import ColumnChoice, Rows, TrainingTable
 from softki.estimator import SoftKIRegressor
 from softki.inputs import checked_device
 from softki.kernels import KERNELS
@@ -111,11 +111,11 @@ def fit(
         data, listed_targets(target), listed(columns), listed(drop), noise_variance
     )
     with console.listening():
-        table = TrainingTable.read(choice, missing.value, console)
+        table = TrainingTable.read(choice, missing.value, console, test, seed)
         estimator = SoftKIRegressor(
             **settings, device=device, random_state=seed, verbose=console.shows_progress
         )
-        tested = _fit(estimator, table, test, seed)
+        tested = _fit(estimator, table.training, table.test)
     summary = _summary(estimator, choice, table, tested)
     summary["seconds"] = time.perf_counter() - start
     extra = {"encoder": table.encoder.to_json(), "targets": choice.targets, "fit": summary}
@@ -132,27 +132,18 @@ def listed_targets(target: list[str]) -> list[str]:
 
 
 def _fit(
-    estimator: SoftKIRegressor, table: TrainingTable, test: float, seed: int
+    estimator: SoftKIRegressor, training: Rows, test: Rows | None
 ) -> list[dict[str, Any]] | None:
-    """Fit, on all rows or all but the test rows; the figures on these, a target each."""
-    if not test:
-        estimator.fit(table.x(), _squeezed(table.y), table.noise)
+    """Fit to the training rows; the figures on test rows, a target each."""
+    y = training.y
+    estimator.fit(training.x, y[:, 0] if y.shape[1] == 1 else y, training.noise)
+    if test is None:
         return None
-    rows, held_back = split_indices(len(table), seed, 1 - test)
-    rows, held_back = np.sort(rows), np.sort(held_back)
-    if not len(rows) or not len(held_back):
-        raise UsageError(f"--test {test:g} of {len(table)} rows leaves none to fit or none to test")
-    noise = None if table.noise is None else table.noise[rows]
-    estimator.fit(table.x(rows), _squeezed(table.y[rows]), noise)
-    mean, std = estimator.predict(table.x(held_back), return_std=True)
-    shape = (len(held_back), -1)
-    scores = Scores(table.y.shape[1])
-    scores.add(table.y[held_back], mean.reshape(shape), std.reshape(shape))
-    return [{"rows": len(held_back), **figures} for figures in scores.figures()]
-
-
-def _squeezed(y: np.ndarray) -> np.ndarray:
-    return y[:, 0] if y.shape[1] == 1 else y
+    count, targets = test.y.shape
+    relative = np.ones(count) if test.noise is None else test.noise / estimator.noise_unit_
+    scores = Scores(targets)
+    scores.add(test.y, *observed_moments(estimator, test.x, relative))
+    return [{"rows": count, **figures} for figures in scores.figures()]
 
 
 def _columns(table: TrainingTable) -> dict[str, str]:
@@ -168,10 +159,8 @@ def _summary(
 ) -> dict[str, Any]:
     """What the closing table shows, and `softki info` later."""
     report = estimator.fit_report_
-    best = next((f for f in report.history if f.step == report.best_step), None)
-    noise = float(estimator.fit_.posterior.noise_variance) ** 0.5 * estimator.y_standardizer_.scale
     held_out = None
-    if best is not None:
+    if (best := report.best) is not None:
         held_out = {
             "rows": report.held_out_rows,
             "rmse": best.rmse,
@@ -190,7 +179,7 @@ def _summary(
         "stopped": report.stopped,
         "device": report.device,
         "noise_column": choice.noise,
-        "noise_std": noise.tolist(),
+        "noise_std": noise_std(estimator).tolist(),
         "held_out": held_out,
         "test": None if tested is None else dict(zip(choice.targets, tested, strict=True)),
         "relevance": dict(

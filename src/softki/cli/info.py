@@ -8,6 +8,7 @@ from softki.cli.console import Console, number, share
 from softki.cli.options import Debug, Json, ModelArgument, Quiet
 from softki.data.encoding import TableEncoder
 from softki.storage import read_metadata
+from softki.storage.documents import report_of
 
 _RELEVANT = 10
 _MISSING = {
@@ -47,7 +48,7 @@ def info(
 def _fit_facts(metadata: dict[str, Any], report: dict[str, Any]) -> dict[str, str]:
     """Of a model that was saved from Python."""
     kernel = metadata["kernel"]
-    best = next((f for f in report["history"] if f["step"] == report["best_step"]), None)
+    best = report_of(report).best
     facts = {
         "rows": f"{report['rows']}, {report['held_out_rows']} of them held out",
         "columns": ", ".join(metadata["columns"] or [f"{metadata['n_features']}, without names"]),
@@ -56,8 +57,8 @@ def _fit_facts(metadata: dict[str, Any], report: dict[str, Any]) -> dict[str, st
         "steps": f"{report['steps']} of {report['planned_steps']} ({report['stopped']})",
     }
     if best is not None:
-        nll = number(best["calibration"]["nll"])
-        facts["held out"] = f"RMSE {number(best['rmse'])}, NLL {nll} (standardised)"
+        nll = number(best.calibration.nll)
+        facts["held out"] = f"RMSE {number(best.rmse)}, NLL {nll} (standardised)"
     return facts
 
 

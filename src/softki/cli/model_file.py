@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from softki.cli.errors import usage
 from softki.cli.options import MissingChoice
 from softki.data.column_kinds import KINDS
-from softki.data.encoding import Encoded, TableEncoder
+from softki.data.encoding import TableEncoder
 from softki.data.readers import Batches, read_batches
-from softki.estimator import Of, SoftKIRegressor
+from softki.estimator import SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.inputs import checked_device
-from softki.storage import load, read_metadata
+from softki.storage import load_with_metadata
 
 
 @dataclass(frozen=True)
@@ -29,28 +27,35 @@ class ModelFile:
     encoder: TableEncoder
     targets: list[str]
     names_targets: bool  # whether the file says what the targets are called
+    noise: str | None  # the column of known noise variances, if it was fitted with one
 
     @classmethod
     def open(cls, path: Path, device: str, missing: MissingChoice | None = None) -> ModelFile:
         """Load the model; another choice for missing values replaces that of the fit."""
         with usage():
             checked_device(device)
-        metadata = read_metadata(path)
-        encoder = TableEncoder.from_file(path)
+        estimator, metadata = load_with_metadata(path, device)
+        encoder, extra = TableEncoder.from_metadata(metadata, path), metadata["extra"]
         if missing is not None:
             with usage():
                 encoder = encoder.with_missing(missing.value)
-        targets = metadata["extra"].get("targets")
-        count = metadata["report"]["targets"]
-        unnamed = ["y"] if count == 1 else [f"y{k}" for k in range(count)]
-        return cls(path, load(path, device), encoder, targets or unnamed, targets is not None)
+        count, targets = metadata["report"]["targets"], extra.get("targets")
+        return cls(
+            path,
+            estimator,
+            encoder,
+            targets or (["y"] if count == 1 else [f"y{k}" for k in range(count)]),
+            names_targets=targets is not None,
+            noise=extra.get("fit", {}).get("noise_column"),
+        )
 
     def reader(self, path: Path, others: Sequence[str] = ()) -> Batches:
         """The columns of a file that the model needs, and others."""
         types = {column.name: KINDS[column.kind].csv_types for column in self.encoder.columns}
         inputs = self.encoder.inputs
         columns = [*inputs, *(name for name in others if name not in inputs)]
-        return read_batches(path, columns, types | _types_of_others(others, types, self.targets))
+        numbers = [*self.targets, self.noise]
+        return read_batches(path, columns, types | _types_of_others(others, types, numbers))
 
     def check_named_targets(self) -> None:
         """Raise where the file does not say which columns the targets are."""
@@ -60,22 +65,13 @@ class ModelFile:
                 "softki fit, or use softki.load and score"
             )
 
-    def moments(self, encoded: Encoded, rows: np.ndarray, of: Of = "y") -> tuple[Any, Any]:
-        """Mean and standard deviation at some of the rows, (rows, targets) each."""
-        if not rows.any():
-            nothing = np.empty((0, len(self.targets)))
-            return nothing, nothing
-        mean, std = self.estimator.predict(encoded.table(rows), return_std=True, of=of)
-        count = int(rows.sum())
-        return mean.reshape(count, -1), std.reshape(count, -1)
-
 
 def _types_of_others(
-    others: Sequence[str], inputs: dict[str, Any], targets: Sequence[str]
+    others: Sequence[str], inputs: dict[str, Any], numbers: Sequence[str | None]
 ) -> dict[str, Any]:
-    """Targets of a CSV file are numbers; all else that is carried along stays text."""
+    """Targets and noise in a CSV file are numbers; all else that is carried along stays text."""
     return {
-        name: KINDS["number" if name in targets else "category"].csv_types
+        name: KINDS["number" if name in numbers else "category"].csv_types
         for name in others
         if name not in inputs
     }

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from softki.cli.errors import UsageError
-from softki.data.readers import nearest
+from softki.data.readers import suggestion
 
 
 class MissingChoice(StrEnum):
@@ -65,7 +65,7 @@ def check_named(option: str, chosen: Sequence[str], names: Sequence[str], path: 
     """Wrong usage unless the file has all of the columns that an option names."""
     for name in chosen:
         if name not in names:
-            raise UsageError(f"{option}: {path} has no column {name!r}{nearest(name, names)}")
+            raise UsageError(f"{option}: {path} has no column {name!r}{suggestion(name, names)}")
 
 
 def check_new_file(path: Path, source: Path) -> None:

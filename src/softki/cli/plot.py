@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,12 +15,14 @@ from softki.atomic import write_atomically
 from softki.cli.console import Console
 from softki.cli.encoded_batches import EncodedBatches
 from softki.cli.errors import UsageError, about
+from softki.cli.known_noise import KnownNoise
 from softki.cli.model_file import ModelFile
+from softki.cli.moments import observed_moments
 from softki.cli.options import Debug, Device, Json, ModelArgument, OwnMissing, Quiet
-from softki.cli.targets import target_numbers
+from softki.cli.targets import numbers_in
 from softki.data.arrow import pa
-from softki.data.readers import nearest, read_batches
-from softki.exceptions import InvalidInputError, SoftKIError
+from softki.data.readers import read_batches, suggestion
+from softki.exceptions import InvalidInputError
 
 # Of a larger table, a random sample of so many rows is drawn.
 MAX_ROWS = 20_000
@@ -28,7 +30,7 @@ _SLICES = 3
 _SUFFIXES = (".png", ".svg", ".pdf")
 
 
-class Kind(StrEnum):
+class PictureKind(StrEnum):
     """The pictures there are."""
 
     prediction = "prediction"
@@ -40,8 +42,8 @@ class Kind(StrEnum):
     slice = "slice"
 
 
-_NEED_TARGET = (Kind.prediction, Kind.residuals, Kind.calibration)
-_NEED_NO_DATA = (Kind.training, Kind.relevance)
+_NEED_TARGET = (PictureKind.prediction, PictureKind.residuals, PictureKind.calibration)
+_NEED_NO_DATA = (PictureKind.training, PictureKind.relevance)
 
 EXAMPLES = """\b
 Examples:
@@ -64,7 +66,8 @@ def plot(
         ),
     ] = Path("pictures"),
     kind: Annotated[
-        list[Kind] | None, typer.Option("--kind", "-k", help="Pictures to draw; by default all.")
+        list[PictureKind] | None,
+        typer.Option("--kind", "-k", help="Pictures to draw; by default all."),
     ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Which one, if there are several.")
@@ -84,6 +87,8 @@ def plot(
     single = output.suffix.lower() in _SUFFIXES
     if single and len(kind or []) != 1:
         raise UsageError(f"-o {output} is one picture: say which one with --kind, or give a folder")
+    if not single and output.suffix and not output.is_dir():
+        raise UsageError(f"-o {output}: a folder, or a file that ends in {', '.join(_SUFFIXES)}")
     _use_files_only()
     with console.listening():
         file = ModelFile.open(model, device, missing)
@@ -91,13 +96,13 @@ def plot(
         if data is not None:
             pictures.sample(data, console)
         kinds = list(dict.fromkeys(kind)) if kind else pictures.possible()
-        if not single:
-            _make_folder(output)
-        paths = []
-        for which in kinds:
-            paths.append(output if single else output / f"{which.value}.png")
-            write_atomically(paths[-1], _drawn(pictures.figure(which), paths[-1].suffix))
-            console.note(f"wrote {paths[-1]}")
+        paths = [output if single else output / f"{which.value}.png" for which in kinds]
+        for which, path in zip(kinds, paths, strict=True):
+            picture = _drawn(pictures.figure(which), path.suffix)
+            if not single:
+                _make_folder(output)
+            write_atomically(path, picture)
+            console.note(f"wrote {path}")
     console.result({"files": [str(path) for path in paths]})
 
 
@@ -109,44 +114,52 @@ class _Pictures:
         self.name = file.targets[target]
         self.x: Any = None
         self.y: np.ndarray | None = None
+        self.noise = np.empty(0)  # of the rows, relative to the average
 
     def sample(self, path: Path, console: Console) -> None:
         """Read the table, and keep all rows or a random sample of them."""
         file = self.file
         has_target = file.names_targets and self.name in read_batches(path).names
         targets = [self.name] if has_target else []
-        reader = file.reader(path, targets)
+        noise = KnownNoise(file, path)
+        reader = file.reader(path, [*targets, *noise.columns])
         batches, rng = EncodedBatches(file, reader, console, targets), np.random.default_rng(0)
-        width = len(file.encoder.names)
-        rows = np.empty((0, 1 + width + len(targets)))  # a random key, the inputs, the target
+        names = file.encoder.names
+        # A random key, the noise, the inputs, the target.
+        rows = np.empty((0, 2 + len(names) + len(targets)))
         for batch, encoded, complete in batches:
             with about(path):
-                y = target_numbers(batch, targets) if targets else np.empty((len(batch), 0))
-            keys = rng.random((len(batch), 1))
-            rows = np.concatenate([rows, np.hstack([keys, encoded.values, y])[complete]])
+                y = numbers_in(batch, targets)[complete]
+                relative = noise.relative(batch, complete)
+            keys = rng.random(len(y))
+            new = np.column_stack([keys, relative, encoded.values[complete], y])
+            rows = np.concatenate([rows, new])
             if len(rows) > MAX_ROWS:  # the smallest keys are a sample without replacement
                 rows = rows[np.sort(np.argpartition(rows[:, 0], MAX_ROWS)[:MAX_ROWS])]
         if not len(rows):
             raise InvalidInputError(f"{path}: no row is complete")
-        names = file.encoder.names
-        self.x = pa.table({name: rows[:, 1 + j] for j, name in enumerate(names)})
-        self.y = rows[:, -1] if targets else None
+        if targets:
+            noise.tell(console)
+        self.x = pa.table({name: rows[:, 2 + j] for j, name in enumerate(names)})
+        self.y, self.noise = rows[:, -1] if targets else None, rows[:, 1]
 
-    def possible(self) -> list[Kind]:
+    def possible(self) -> list[PictureKind]:
         """The pictures that the model and the data allow."""
         possible = []
-        for kind in Kind:
+        for kind in PictureKind:
             if kind in _NEED_TARGET:
                 allowed = self.y is not None
             elif kind in _NEED_NO_DATA:
-                allowed = bool(self.file.estimator.fit_report_.history) or kind is Kind.relevance
+                allowed = (
+                    bool(self.file.estimator.fit_report_.history) or kind is PictureKind.relevance
+                )
             else:
                 allowed = self.x is not None
             if allowed:
                 possible.append(kind)
         return possible
 
-    def figure(self, kind: Kind) -> Any:
+    def figure(self, kind: PictureKind) -> Any:
         """The figure of one kind."""
         from softki import plots
 
@@ -155,13 +168,13 @@ class _Pictures:
         if kind not in _NEED_NO_DATA and self.x is None:
             raise UsageError(f"--kind {kind.value} needs DATA")
         estimator = self.file.estimator
-        if kind is Kind.training:
+        if kind is PictureKind.training:
             return plots.TrainingDisplay.from_estimator(estimator).figure_
-        if kind is Kind.relevance:
+        if kind is PictureKind.relevance:
             return plots.RelevanceDisplay.from_estimator(estimator).figure_
-        if kind is Kind.points:
+        if kind is PictureKind.points:
             return plots.PointsDisplay.from_estimator(estimator, self.x).figure_
-        return self._slices() if kind is Kind.slice else self._of_predictions(kind)
+        return self._slices() if kind is PictureKind.slice else self._of_predictions(kind)
 
     def _slices(self) -> Any:
         """Along the most relevant columns that vary here, numbers rather than categories."""
@@ -175,52 +188,40 @@ class _Pictures:
         relevance = self.file.estimator.feature_relevance_
         numbers = [j for j in varying if self.x.column_names[j] not in categories]
         features = sorted(numbers or varying, key=lambda j: -relevance[j])[:_SLICES]
-        display = SliceDisplay.from_estimator(
-            self.file.estimator, self.x, features, target=self.target
-        )
-        for axes in display.axes_:
-            if axes.get_ylabel():
-                axes.set_ylabel(self.name)
-        return display.figure_
+        return SliceDisplay.from_estimator(
+            self.file.estimator, self.x, features, target=self.target, target_name=self.name
+        ).figure_
 
-    def _of_predictions(self, kind: Kind) -> Any:
+    def _of_predictions(self, kind: PictureKind) -> Any:
         from softki import plots
 
-        mean, std = self.file.estimator.predict(self.x, return_std=True)
-        y_pred, y_std = (v.reshape(len(v), -1)[:, self.target] for v in (mean, std))
-        assert self.y is not None
-        draw: dict[Kind, Callable[..., Any]] = {
-            Kind.prediction: lambda *values: plots.PredictionDisplay(*values).plot(),
-            Kind.residuals: lambda *values: plots.ResidualDisplay(*values).plot(),
-            Kind.calibration: lambda *values: plots.CalibrationDisplay.from_predictions(
-                *values[:3], target_name=values[3]
-            ),
-        }
-        return draw[kind](self.y, y_pred, y_std, self.name).figure_
+        mean, std = observed_moments(self.file.estimator, self.x, self.noise)
+        display: Any = {
+            PictureKind.prediction: plots.PredictionDisplay,
+            PictureKind.residuals: plots.ResidualDisplay,
+            PictureKind.calibration: plots.CalibrationDisplay,
+        }[kind]
+        predicted = mean[:, self.target], std[:, self.target]
+        return display.from_predictions(self.y, *predicted, target_name=self.name).figure_
 
 
 def _target(file: ModelFile, target: str | None) -> int:
     if target is None:
         return 0
     if target not in file.targets:
-        hint = nearest(target, file.targets)
+        hint = suggestion(target, file.targets)
         raise UsageError(f"--target: the model has no target {target!r}{hint}")
     return file.targets.index(target)
 
 
 def _use_files_only() -> None:
-    try:
+    with suppress(ImportError):  # the first picture says what to install
         import matplotlib
-    except ImportError as error:
-        raise SoftKIError(
-            "pictures need the package matplotlib: pip install 'softki[plot]'"
-        ) from error
-    matplotlib.use("Agg")
+
+        matplotlib.use("Agg")
 
 
 def _make_folder(folder: Path) -> None:
-    if folder.suffix and not folder.is_dir():
-        raise UsageError(f"-o {folder}: a folder, or a file that ends in {', '.join(_SUFFIXES)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from softki.cli.console import Console
 from softki.cli.encoded_batches import EncodedBatches
 from softki.cli.errors import UsageError, usage
 from softki.cli.model_file import ModelFile
+from softki.cli.moments import moments
 from softki.cli.options import (
     DataArgument,
     Debug,
@@ -88,7 +90,9 @@ def predict(
     levels = _levels(quantiles)
     with console.listening():
         file = ModelFile.open(model, device, missing)
-        columns = _Columns(file, levels, std, of.value, _kept(keep, data, file, console))
+        names = _names(file.targets, levels, std)
+        kept = _kept(keep, data, names, console)
+        columns = _Columns(file, levels, std, of.value, names, kept)
         reader = file.reader(data, columns.kept)
         batches = EncodedBatches(file, reader, console)
         with _sink(output, columns.schema(reader.schema)) as write:
@@ -116,20 +120,16 @@ class _Columns:
     levels: Sequence[float]
     std: bool
     of: Of
+    names: list[str]
     kept: list[str]
-
-    def names(self, target: str) -> list[str]:
-        spread = [f"{target}_std"] if self.std else []
-        return [target, *spread, *(f"{target}_q{level:g}" for level in self.levels)]
 
     def schema(self, source: Any) -> Any:
         kept = [source.field(name) for name in self.kept]
-        names = [name for target in self.file.targets for name in self.names(target)]
-        return pa.schema([*kept, *(pa.field(name, pa.float64()) for name in names)])
+        return pa.schema([*kept, *(pa.field(name, pa.float64()) for name in self.names)])
 
     def predicted(self, batch: Any, encoded: Encoded, complete: np.ndarray) -> Any:
         """One batch of the output; rows that are not complete have nulls."""
-        mean, std = self.file.moments(encoded, complete, self.of)
+        mean, std = moments(self.file.estimator, encoded.table(complete), self.of)
         z = [NormalDist().inv_cdf(level) for level in self.levels]
         arrays = [batch.column(name) for name in self.kept]
         for t in range(len(self.file.targets)):
@@ -158,12 +158,29 @@ def _levels(quantiles: str) -> list[float]:
     return levels
 
 
-def _kept(keep: list[str] | None, data: Path, file: ModelFile, console: Console) -> list[str]:
-    """The columns to keep; predictions have the names of targets, so these cannot be kept."""
+def _names(targets: Sequence[str], levels: Sequence[float], std: bool) -> list[str]:
+    """The columns of the predictions, which must differ.
+
+    Example:
+        >>> _names(["price"], [0.05], std=True)
+        ['price', 'price_std', 'price_q0.05']
+    """
+    endings = ["", *(["_std"] if std else []), *(f"_q{level!r}" for level in levels)]
+    names = [target + ending for target in targets for ending in endings]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UsageError(
+            f"the output would have two columns {twice[0]!r}: leave out --quantiles, give "
+            "--no-std, or fit with another name of the target"
+        )
+    return names
+
+
+def _kept(keep: list[str] | None, data: Path, taken: Sequence[str], console: Console) -> list[str]:
+    """The columns to keep; those that have the name of a prediction cannot be kept."""
     if not keep:
         return []
     names, chosen = read_batches(data).names, listed(keep)
-    taken = {name for target in file.targets for name in _taken(target, names)}
     if chosen == ["all"] and "all" not in names:
         left_out = [name for name in names if name in taken]
         if left_out:
@@ -174,11 +191,6 @@ def _kept(keep: list[str] | None, data: Path, file: ModelFile, console: Console)
         if name in taken:
             raise UsageError(f"--keep: {name!r} is a column of the predictions: rename it")
     return chosen
-
-
-def _taken(target: str, names: Sequence[str]) -> list[str]:
-    prefixes = (f"{target}_q0.", f"{target}_std")
-    return [name for name in names if name == target or name.startswith(prefixes)]
 
 
 def _sink(output: Path | None, schema: Any) -> AbstractContextManager[Write]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from softki.cli.console import number, share
+from softki.metrics import half_width
 
 LEVELS = (0.5, 0.8, 0.95)
 HEADER = ("", "RMSE", "MAE", "R²", "NLL", *(f"{100 * level:g}% covers" for level in LEVELS))
@@ -40,8 +40,7 @@ class Scores:
         self.rows += len(y)
         error, shifted = y - mean, y - self._shift
         nll = 0.5 * (np.log(2 * math.pi * std**2) + (error / std) ** 2)
-        widths = [NormalDist().inv_cdf((1 + level) / 2) for level in LEVELS]
-        inside = [abs(error) <= width * std for width in widths]
+        inside = [abs(error) <= half_width(level) * std for level in LEVELS]
         terms = [error**2, abs(error), shifted, shifted**2, nll, *inside]
         self._sums += np.stack([np.sum(term, axis=0) for term in terms])
 

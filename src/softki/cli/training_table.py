@@ -13,11 +13,18 @@ import numpy as np
 from softki.cli.console import Console
 from softki.cli.errors import UsageError, about
 from softki.cli.options import check_named
-from softki.cli.targets import target_numbers
+from softki.cli.targets import numbers_in
 from softki.data.arrow import pa
 from softki.data.column_kinds import KINDS
-from softki.data.encoding import Encoded, Missing, TableEncoder, missing_message
+from softki.data.encoding import (
+    Encoded,
+    Missing,
+    TableEncoder,
+    missing_message,
+    unseen_messages,
+)
 from softki.data.readers import read_batches
+from softki.data.splits import split_indices
 from softki.exceptions import InvalidInputError
 from softki.inputs import checked_noise
 
@@ -79,56 +86,79 @@ class ColumnChoice:
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingTable:
-    """Rows for a fit; `x` is encoded, `y` (n, t) and `noise` (n,) are numbers."""
+class Rows:
+    """Complete rows: encoded inputs `x`, `y` (n, t), and `noise` (n,) where it is known."""
 
-    encoder: TableEncoder
-    encoded: Encoded
+    x: Any
     y: np.ndarray
     noise: np.ndarray | None
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingTable:
+    """Rows to fit to and rows to test on; the encoder has seen only the former."""
+
+    encoder: TableEncoder
+    training: Rows
+    test: Rows | None
     dropped: int  # rows that were left out, as something was missing
 
     @classmethod
-    def read(cls, choice: ColumnChoice, missing: Missing, console: Console) -> TrainingTable:
-        """Read and encode; refuse, drop or fill in what is missing, and say so."""
+    def read(
+        cls, choice: ColumnChoice, missing: Missing, console: Console, test: float, seed: int
+    ) -> TrainingTable:
+        """Read, split and encode; refuse, drop or fill in what is missing, and say so."""
         table = choice.table()
         rows = len(table)
         with about(choice.path):
-            numbers = target_numbers(table, choice.others)
+            numbers = numbers_in(table, choice.others)
             known = np.isfinite(numbers).all(1)
             if not known.any():
                 raise InvalidInputError("no row has a target")
             if missing != "refuse":  # a target is never filled in
                 table, numbers, known = table.filter(pa.array(known)), numbers[known], known[known]
-            encoder = TableEncoder.of(table.select(choice.inputs), missing)
+            held_back = _test_rows(len(table), test, seed)
+            seen = table.filter(pa.array(~held_back)) if test else table
+            encoder = TableEncoder.of(seen.select(choice.inputs), missing)
             if not encoder.columns:
                 raise InvalidInputError("no column is left that could tell rows apart")
             encoded = encoder.encode(table)
             complete = encoded.complete & known
             if missing == "refuse" and not complete.all():
-                counts = zip(choice.others, (~np.isfinite(numbers)).sum(0).tolist(), strict=True)
-                lacking = encoded.missing + Counter(dict(counts))
-                message = missing_message(lacking, int((~complete).sum()))
+                counts = dict(
+                    zip(choice.others, (~np.isfinite(numbers)).sum(0).tolist(), strict=True)
+                )
+                message = missing_message(encoded.missing + Counter(counts), int((~complete).sum()))
                 raise InvalidInputError(f"{message}: {_HELP}")
-            y, noise = np.split(numbers[complete], [len(choice.targets)], axis=1)
             if choice.noise:
-                checked_noise(noise[:, 0], len(noise))
+                checked_noise(numbers[complete, -1], int(complete.sum()))
+        _check_parts(held_back[complete], test)
         _tell(encoder, encoded, console)
         dropped = rows - int(complete.sum())
         if dropped:
             console.note(f"{dropped} of {rows} rows are left out, as values are missing")
-        return cls(encoder, encoded, y, noise[:, 0] if choice.noise else None, dropped)
 
-    def __len__(self) -> int:
-        return len(self.y)
+        def part(chosen: np.ndarray) -> Rows:
+            y, noise = np.split(numbers[chosen], [len(choice.targets)], axis=1)
+            return Rows(encoded.table(chosen), y, noise[:, 0] if choice.noise else None)
 
-    def x(self, rows: np.ndarray | None = None) -> Any:
-        """The inputs of all complete rows, or of some of them, by index."""
-        if rows is None:
-            return self.encoded.table()
-        chosen = np.zeros(len(self.encoded.complete), dtype=bool)
-        chosen[np.flatnonzero(self.encoded.complete)[rows]] = True
-        return self.encoded.table(chosen)
+        tested = part(complete & held_back) if test else None
+        return cls(encoder, part(complete & ~held_back), tested, dropped)
+
+
+def _test_rows(count: int, share: float, seed: int) -> np.ndarray:
+    """Which rows are kept from the fit, (count,)."""
+    held_back = np.zeros(count, dtype=bool)
+    held_back[split_indices(count, seed, 1 - share)[1]] = True
+    _check_parts(held_back, share)
+    return held_back
+
+
+def _check_parts(held_back: np.ndarray, share: float) -> None:
+    if share and (held_back.all() or not held_back.any()):
+        raise UsageError(
+            f"--test {share:g} of {len(held_back)} rows leaves none to fit or none to test"
+        )
 
 
 def _tell(encoder: TableEncoder, encoded: Encoded, console: Console) -> None:
@@ -139,6 +169,8 @@ def _tell(encoder: TableEncoder, encoded: Encoded, console: Console) -> None:
             console.note(f"column {column.name!r}: {column}{note}")
     for name, reason in encoder.left_out.items():
         console.note(f"column {name!r}: left out, it {reason}")
+    for message in unseen_messages(encoded.unseen):  # those of training rows are all known
+        console.warn(f"test rows: {message}")
 
 
 def _shown(fill: Any) -> str:

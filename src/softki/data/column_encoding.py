@@ -75,14 +75,16 @@ class ColumnEncoding:
     def encode(self, column: Any, impute: bool) -> EncodedColumn:
         """The numbers of a column; what is missing is filled in, or NaN."""
         kind = kind_of(column, self.name)
-        if kind not in (self.kind, "null"):
+        # A CSV file cannot say that its numbers are durations, in seconds.
+        as_fitted = kind in (self.kind, "null") or (self.kind, kind) == ("duration", "number")
+        if not as_fitted:
             raise InvalidInputError(
                 f"column {self.name!r} holds {KINDS[kind].plural} ({column.type}), and held "
                 f"{KINDS[self.kind].plural} in the fit"
             )
         if self.kind == "category":
             return self._one_hot(column.cast(pa.string()), impute)
-        values = np.array(numbers_of(column, self.kind))
+        values = np.array(numbers_of(column, kind))
         absent = ~np.isfinite(values)
         values[absent] = self.fill if impute else np.nan
         return EncodedColumn(values[:, None], absent, np.zeros_like(absent))

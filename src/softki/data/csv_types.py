@@ -2,7 +2,7 @@
 
 pyarrow infers types from the first block of a file, and fails where a later block does not agree.
 Here every column has a list of types, and goes on to the next one when a row does not suit, so
-that the type suits the whole file.
+that the type suits the whole file. The file is read from its start again each time.
 """
 
 from __future__ import annotations

@@ -126,7 +126,11 @@ class TableEncoder:
         """The encoder of the model in a file, which `softki fit` or `save` wrote."""
         from softki.storage import read_metadata
 
-        metadata = read_metadata(path)
+        return cls.from_metadata(read_metadata(path), path)
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], path: str | PathLike[str]) -> Self:
+        """The same, of what `read_metadata` gave; errors name the path."""
         if "encoder" in metadata["extra"]:
             return cls.from_json(metadata["extra"]["encoder"])
         if metadata["columns"] is None:

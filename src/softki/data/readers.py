@@ -6,7 +6,6 @@ be larger than memory. What is wrong with a file is said in one line that names 
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from softki.checks import nearest
 from softki.data.arrow import pa
 from softki.data.csv_types import CSV_OPTIONS, fitting_types, understood
 from softki.exceptions import InvalidInputError
@@ -23,6 +23,8 @@ from softki.exceptions import InvalidInputError
 # Rows of a batch of a Parquet or Arrow file, and bytes of a batch of a CSV file.
 BATCH_ROWS = 1 << 16
 CSV_BYTES = 1 << 22
+# Bytes of a Parquet column that are read at once; by default, it is all of a row group.
+PARQUET_BYTES = 1 << 20
 
 FORMATS = {
     ".csv": "csv",
@@ -123,7 +125,9 @@ def read_batches(
         columns: to read, in this order; None for all.
         types: for columns of a CSV file, Arrow types of which the first that suits all rows is
             taken. By default these are numbers, booleans, timestamps, times of day, and text.
-            Finding out takes one more pass over the file. Other files have their own types.
+            Finding out takes another pass over the file, and one more, up to the row in question,
+            each time that a row does not suit the type tried so far. Other files have their own
+            types.
 
     Example:
         >>> import tempfile
@@ -187,7 +191,7 @@ class _CsvBatches(Batches):
 class _ParquetBatches(Batches):
     @cached_property
     def _file(self) -> Any:
-        return pa.parquet.ParquetFile(str(self.path))
+        return pa.parquet.ParquetFile(str(self.path), pre_buffer=False, buffer_size=PARQUET_BYTES)
 
     @property
     def count(self) -> int | None:
@@ -242,16 +246,15 @@ def check_there(path: Path, columns: Iterable[str], names: Sequence[str]) -> Non
     missing = [name for name in columns if name not in names]
     if missing:
         some = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
-        raise InvalidInputError(f"{path}: has no column {some}{nearest(missing[0], names)}")
+        raise InvalidInputError(f"{path}: has no column {some}{suggestion(missing[0], names)}")
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """`: did you mean …?` where one of the names is close.
 
     Example:
-        >>> nearest("prise", ["price", "size"])
+        >>> suggestion("prise", ["price", "size"])
         ": did you mean 'price'?"
     """
-    by_case = {known.strip().lower(): known for known in names}
-    close = difflib.get_close_matches(name.strip().lower(), by_case, n=1)
-    return f": did you mean {by_case[close[0]]!r}?" if close else ""
+    close = nearest(name, names)
+    return "" if close is None else f": did you mean {close!r}?"

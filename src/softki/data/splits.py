@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 
@@ -10,11 +12,13 @@ def split_indices(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Indices of training and test rows: `RandomState(seed).permutation(n)`, cut at ⌊0.9 n⌋.
 
+    Rounding errors of the share do not count: 1 − 0.9 of 10 rows is one row.
+
     Example:
         >>> train, test = split_indices(10)
         >>> len(train), len(test)
         (9, 1)
     """
     order = np.random.RandomState(seed).permutation(count)
-    cut = int(training * count)
+    cut = math.floor(round(training * count, 6))
     return order[:cut], order[cut:]
