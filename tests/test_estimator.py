@@ -249,7 +249,11 @@ class TestTables:
         with pytest.raises(InvalidInputError, match="X contains NaN in row 1, column 'a'"):
             small().fit(pa.record_batch({"a": pa.array([1.0, None])}), y[:2])
         X.flags.writeable = False
-        assert small(steps=5).fit(batch, y).predict(batch).shape == (60,)
+        model = small(steps=5).fit(batch, y)
+        assert list(model.feature_names_in_) == ["a", "b"]
+        assert model.predict(batch).shape == (60,)
+        with pytest.raises(InvalidInputError, match="Column 0 is 'b'"):
+            model.predict(batch.select(["b", "a"]))
         assert small(steps=5).fit(X, y).predict(X).shape == (60,)
 
     def test_a_default_device_changes_nothing(self) -> None:
@@ -556,6 +560,15 @@ class TestErrors:
             (X10[:, :0], Y10, r"^Found array with 0 feature"),
             (X10 + 1j, Y10, r"^Complex data not supported"),
             (X10, None, r"requires y to be passed"),
+            (None, Y10, r"^X is None"),
+            (pl.DataFrame({"a": Y10}).lazy(), Y10, r"^X is not computed yet: pass X.collect\(\)"),
+            (pl.DataFrame({"p": [{"a": 1.0, "b": 2.0}] * 10}), Y10, r"^X column 'p' holds"),
+            (np.ma.masked_equal(np.arange(10.0)[:, None], 3), Y10, r"^X contains NaN in row 3"),
+            (
+                pd.DataFrame({"t": pd.timedelta_range("1h", periods=10)}),
+                Y10,
+                r"^X column 't' holds durations",
+            ),
             (X10, with_value(np.nan)[:, 1], r"^y contains NaN in row 7:"),
             (X10, np.array(["spam"] * 10), r"^y holds text: softki is for regression"),
             (X10, Y10[:9], r"^X has 10 rows and y has 9$"),
@@ -579,6 +592,8 @@ class TestErrors:
             ({"solver": "rq"}, r"unknown solver 'rq', did you mean 'qr'\?"),
             ({"dtype": "float16"}, r"unknown dtype 'float16'.*float32, float64"),
             ({"device": "gpu"}, r"unknown device 'gpu'.*'auto', 'cpu', 'cuda'"),
+            ({"kernel": "RBF"}, r"unknown kernel 'RBF', did you mean 'rbf'\?"),
+            ({"random_state": "a"}, r"random_state: 'a' cannot be used to seed"),
             ({"points": 0}, r"points must be a whole number, at least 1, got 0"),
             ({"points": "many"}, r"points must be a whole number"),
             ({"steps": 2.5}, r"steps must be a whole number"),
@@ -603,6 +618,7 @@ class TestErrors:
             (np.zeros(10), r"noise_variance must be positive, got 0.0 in row 0"),
             (np.ones(9), r"noise_variance must have the shape \(10,\), got \(9,\)"),
             (np.full(10, np.nan), r"noise_variance contains NaN in row 0"),
+            (["a"] * 10, r"noise_variance holds text: give numbers"),
         ],
     )
     def test_of_the_noise(self, noise: np.ndarray, message: str) -> None:
@@ -669,9 +685,17 @@ class TestErrors:
         with pytest.raises(InvalidInputError, match="unknown of 'Y'"):
             fitted.predict(X, of="Y")  # type: ignore[arg-type]
         for levels in ([0.5, 1.0], [], [-0.1], 0.5):
-            with pytest.raises(InvalidInputError, match="quantiles must be numbers"):
+            with pytest.raises(InvalidInputError, match="quantiles must be a list of numbers"):
                 fitted.predict_quantiles(X, levels)  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="n_samples must be a whole number"):
             fitted.sample_y(X, 0)
         with pytest.raises(InvalidInputError, match="X contains NaN in row 0"):
             fitted.predict(np.full((1, 3), np.nan))
+
+    def test_far_away_is_finite_or_refused(self, fitted: SoftKIRegressor) -> None:
+        X, _ = table(5)
+        for scale in (1e3, 1e30, 1e140):
+            assert np.isfinite(fitted.predict(X * scale, return_std=True)).all()
+        X[3, 1] = 1e200
+        with pytest.raises(InvalidInputError, match=r"standard deviations .* row 3, column 1"):
+            fitted.predict(X)

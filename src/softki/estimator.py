@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from os import PathLike
@@ -28,11 +29,13 @@ from softki.report import FitReport
 from softki.settings import FitSettings, ObjectiveName
 from softki.solvers import Solver
 from softki.standardize import Standardizer
-from softki.tables import as_tensor, column_names
+from softki.tables import as_tensor, column_names, with_names
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Elements of a table that are standardised at once for prediction.
 _BLOCK = 1 << 22
+# A standardised value beyond this has no square in float64.
+_FARTHEST = 1e150
 # Rows on which the relevance of the columns is measured, at most.
 _RELEVANCE_ROWS = 2000
 
@@ -123,7 +126,8 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         _refuse(unsupported)
         matrix, targets, noise = checked_table(X, y, noise_variance)
-        validate_data(BaseEstimator(), X, reset=True, skip_check_array=True)  # the names
+        table = with_names(X)
+        validate_data(BaseEstimator(), table, reset=True, skip_check_array=True)  # the names
         settings, device = self._settings(len(matrix)), checked_device(self.device)
         columns = targets.reshape(len(targets), -1)
         x_standardizer = Standardizer.of(matrix, "X", column_names(X))
@@ -134,7 +138,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             noise = noise / noise_unit
         x = x_standardizer.transform(matrix, settings.dtype)
         shown_scale = float(y_standardizer.scale[0]) if columns.shape[1] == 1 else 1.0
-        with progress(self.verbose, shown_scale) as callbacks:
+        with progress(self.verbose, shown_scale) as callbacks, _standardised():
             result = fit(
                 x,
                 y_standardizer.transform(columns, settings.dtype),
@@ -145,7 +149,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
         relevance = _relevance(result.posterior, x, settings.seed)
         # All at the end: a fit that fails leaves an earlier one as it was.
-        validate_data(self, X, reset=True, skip_check_array=True)
+        validate_data(self, table, reset=True, skip_check_array=True)
         self.fit_, self.n_iter_ = result, result.report.steps
         self.x_standardizer_, self.y_standardizer_ = x_standardizer, y_standardizer
         self.noise_unit_ = noise_unit
@@ -174,9 +178,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 )
             noise = noise / self.noise_unit_
         dtype = self.fit_.settings.dtype
-        with warnings.catch_warnings():
-            # A few later rows need not look standardised.
-            warnings.simplefilter("ignore", ScaleWarning)
+        with _standardised():
             self.fit_ = self.fit_.with_rows(
                 self.x_standardizer_.transform(matrix, dtype),
                 self.y_standardizer_.transform(targets.reshape(len(targets), -1), dtype),
@@ -314,7 +316,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             held_out=self.held_out,
             solver=self.solver,
             dtype=_DTYPES[self.dtype],
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            seed=_seed(self.random_state),
         )
         return replace(
             settings,
@@ -331,7 +333,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _check_columns(self, X: Any) -> None:
         self._check_order(column_names(X))
-        validate_data(self, X, reset=False, skip_check_array=True)
+        validate_data(self, with_names(X), reset=False, skip_check_array=True)
 
     def _check_order(self, names: list[str] | None) -> None:
         before = getattr(self, "feature_names_in_", None)
@@ -348,10 +350,10 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _check_target_shape(self, targets: Tensor) -> None:
         count = len(self.y_standardizer_.scale)
-        expected = () if self.single_target_ else (count,)
-        if targets.shape[1:] != expected:
+        if targets.shape[1:] != (() if self.single_target_ else (count,)):
+            expected = "(rows,)" if self.single_target_ else f"(rows, {count})"
             raise InvalidInputError(
-                f"y had the shape {('rows', *expected)} at the first call of partial_fit, and has "
+                f"y had the shape {expected} at the first call of partial_fit, and has "
                 f"{tuple(targets.shape)} now"
             )
 
@@ -363,9 +365,11 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _blocks(self, matrix: Tensor) -> Iterator[Tensor]:
         """Standardised rows, a block at a time, where the posterior is."""
-        device = self._posterior.points.device
-        for block in matrix.split(max(1, _BLOCK // matrix.shape[1])):
-            yield self.x_standardizer_.transform(block.to(device))
+        device, size = self._posterior.points.device, max(1, _BLOCK // matrix.shape[1])
+        for start in range(0, len(matrix), size):
+            block = self.x_standardizer_.transform(matrix[start : start + size].to(device))
+            _check_near(block, start)
+            yield block
 
     def _mean(self, matrix: Tensor) -> Tensor:
         """(n, t), in the units of y."""
@@ -399,8 +403,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return values
 
     def _generator(self, random_state: int | np.random.RandomState | None) -> torch.Generator:
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
-        return torch.Generator(self._posterior.points.device).manual_seed(seed)
+        return torch.Generator(self._posterior.points.device).manual_seed(_seed(random_state))
 
     def _output(self, X: Any, values: Tensor, axis: int = -1) -> Any:
         """The values as the caller has X, without the axis of targets if y had none."""
@@ -412,6 +415,13 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return values.cpu().numpy()
 
 
+def _seed(random_state: Any) -> int:
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise InvalidInputError(f"random_state: {error}") from error
+
+
 def _relevance(posterior: Posterior, x: Tensor, seed: int) -> np.ndarray:
     """Root mean square gradient of the mean by column, over some rows of x, summing to one."""
     generator = torch.Generator("cpu").manual_seed(seed)
@@ -421,6 +431,25 @@ def _relevance(posterior: Posterior, x: Tensor, seed: int) -> np.ndarray:
     total = relevance.sum()
     d = len(relevance)
     return np.asarray((relevance / total if total > 0 else relevance + 1 / d).cpu())
+
+
+@contextmanager
+def _standardised() -> Iterator[None]:
+    """Rows are standardised here, even where a few later ones, or rounding, do not look so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ScaleWarning)
+        yield
+
+
+def _check_near(x: Tensor, first_row: int) -> None:
+    """Raise where a standardised value cannot be squared."""
+    largest = x.abs().amax()
+    if not bool(largest < _FARTHEST):
+        row, column = (int(i) for i in (x.abs() >= _FARTHEST).nonzero()[0])
+        raise InvalidInputError(
+            f"X is more than {_FARTHEST:g} standard deviations away from the rows of the fit in "
+            f"row {first_row + row}, column {column}: is the value in the right units?"
+        )
 
 
 def _refuse(unsupported: dict[str, Any]) -> None:
@@ -437,6 +466,7 @@ def _checked_levels(quantiles: Sequence[float]) -> Tensor:
     levels = as_tensor(quantiles, "quantiles").double()
     if levels.ndim != 1 or not len(levels) or not bool(((levels > 0) & (levels < 1)).all()):
         raise InvalidInputError(
-            f"quantiles must be numbers between 0 and 1, such as (0.05, 0.95), got {quantiles!r}"
+            f"quantiles must be a list of numbers between 0 and 1, such as [0.05, 0.95], "
+            f"got {quantiles!r}"
         )
     return levels

@@ -144,5 +144,6 @@ def checked_device(device: torch.device | str) -> torch.device:
     try:
         torch.empty(0, dtype=torch.float64, device=device)  # parameters need float64
     except (RuntimeError, TypeError) as error:
-        raise InvalidInputError(f"device {str(device)!r} cannot be used: {error}") from error
+        why = str(error).splitlines()[0]
+        raise InvalidInputError(f"device {str(device)!r} cannot be used: {why}") from error
     return device

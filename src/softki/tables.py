@@ -6,6 +6,8 @@ none of those packages is imported. Float32 stays, all other numbers become floa
 
 from __future__ import annotations
 
+import datetime
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -31,8 +33,12 @@ def as_tensor(table: Any, name: str = "x") -> Tensor:
             ...
         softki.exceptions.InvalidInputError: x column 0 holds text: encode it first, ...
     """
+    if table is None:
+        raise InvalidInputError(f"{name} is None: a table of numbers is needed")
     if isinstance(table, Tensor):
         return _tensor(table, name)
+    if hasattr(table, "collect") and not hasattr(table, "__len__"):  # polars
+        raise InvalidTypeError(f"{name} is not computed yet: pass {name}.collect()")
     if hasattr(table, "columns"):
         return _from_numpy(_frame(table, name))
     if hasattr(table, "to_numpy"):  # one column of a data frame
@@ -46,6 +52,14 @@ def as_tensor(table: Any, name: str = "x") -> Tensor:
         columns = [_numbers(array[:, j], f"{name} column {j}") for j in range(array.shape[1])]
         array = np.column_stack(columns)
     return _from_numpy(_numbers(array, name))
+
+
+def with_names(table: Any) -> Any:
+    """The table in a form whose column names scikit-learn reads: it does not those of a batch."""
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is not None and isinstance(table, pyarrow.RecordBatch):
+        return pyarrow.Table.from_batches([table])
+    return table
 
 
 def column_names(table: Any) -> list[str] | None:
@@ -74,13 +88,16 @@ def check_finite(values: Tensor, name: str = "x", columns: Sequence[str] | None 
         return  # least and greatest are NaN if any value is, and need no copy of the table
     where = [int(i) for i in (~values.isfinite()).nonzero()[0]]
     kind = "NaN" if bool(values[*where].isnan()) else "infinity"
+    advice = (
+        "missing values are not supported, so remove such rows, or impute them (inputs, for "
+        "example, with sklearn.impute.SimpleImputer)"
+        if kind == "NaN"
+        else "remove such rows, or replace the value by a number"
+    )
     place = ", column ".join(map(str, where))
     if columns is not None and values.ndim == 2:
         place = f"{where[0]}, column {columns[where[1]]!r}"
-    raise InvalidInputError(
-        f"{name} contains {kind} in row {place}: missing values are not supported, so remove such "
-        "rows, or impute them (inputs, for example, with sklearn.impute.SimpleImputer)"
-    )
+    raise InvalidInputError(f"{name} contains {kind} in row {place}: {advice}")
 
 
 def _labels(table: Any) -> list[Any]:
@@ -88,6 +105,8 @@ def _labels(table: Any) -> list[Any]:
 
 
 def _array(table: Any, name: str) -> np.ndarray:
+    if isinstance(table, np.ma.MaskedArray) and np.ma.is_masked(table):
+        table = np.ma.filled(table.astype(np.float64), np.nan)  # what is masked is missing
     try:
         array = np.asarray(table)
         if array.dtype.kind == "U" and not isinstance(table, np.ndarray):
@@ -114,6 +133,11 @@ def _frame(table: Any, name: str) -> np.ndarray:
         twice = next(label for label in labels if labels.count(label) > 1)
         raise InvalidInputError(f"{name} has more than one column {twice!r}: rename them")
     columns = [_frame_column(table[label], f"{name} column {label!r}") for label in labels]
+    for label, column in zip(labels, columns, strict=True):
+        if column.ndim != 1:
+            raise InvalidInputError(
+                f"{name} column {label!r} holds nested values: make a column of each"
+            )
     return np.column_stack(columns) if columns else np.empty((len(table), 0))
 
 
@@ -140,9 +164,13 @@ def _numbers(array: np.ndarray, label: str) -> np.ndarray:
     if kind in "biuf":
         keeps = array.dtype in (np.float32, np.float64)  # also false in the other byte order
         return np.require(array, None if keeps else np.float64, "C")
+    if array.ndim > 2 or kind == "V":
+        raise InvalidInputError(f"{label} holds nested values: make a column of each")
     if kind == "c":
         raise InvalidInputError(f"Complex data not supported: {label} has the type {array.dtype}")
-    if kind in "mM":
+    if kind == "m":
+        raise InvalidInputError(f"{label} holds durations: turn it into numbers, such as seconds")
+    if kind == "M":
         raise _dates(label)
     if kind == "O" and not any(isinstance(value, str | bytes) for value in array.flat):
         return _objects(array, label)
@@ -156,7 +184,9 @@ def _dates(label: str) -> InvalidInputError:
 
 
 def _advice(label: str) -> str:
-    return _REGRESSION if label.split()[0] == "y" else _ENCODE
+    """What to do about a column that holds no numbers."""
+    of_inputs = label.split()[0].lower() == "x"
+    return _ENCODE if of_inputs else _REGRESSION if label.split()[0] == "y" else "give numbers"
 
 
 def _objects(array: np.ndarray, label: str) -> np.ndarray:
@@ -170,6 +200,8 @@ def _objects(array: np.ndarray, label: str) -> np.ndarray:
             f"{label} holds whole numbers beyond 1e308, too large for float64: rescale it"
         ) from error
     except TypeError as error:
+        if any(isinstance(value, datetime.date) for value in array.flat):
+            raise _dates(label) from error
         raise InvalidTypeError(
             f"{label} has the type object and holds values that are not numbers: {error}; "
             "convert it first"
