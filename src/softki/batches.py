@@ -90,12 +90,16 @@ class Minibatches:
 
     def batch(self, step: int) -> Batch:
         """The batch of that step, counted from 0."""
+        return self._data.take(self.index(step))
+
+    def index(self, step: int) -> Tensor:
+        """Where the rows of that batch are in the data."""
         epoch, position = divmod(step, len(self._index) // self._size)
         if epoch != self._epoch:
             order = np.random.default_rng([self._seed, epoch]).permutation(len(self._index))
             self._order = self._index[torch.from_numpy(order).to(self._index.device)]
             self._epoch = epoch
-        return self._data.take(self._order[position * self._size : (position + 1) * self._size])
+        return self._order[position * self._size : (position + 1) * self._size]
 
 
 def chunk_rows(width: int, device: torch.device) -> int:

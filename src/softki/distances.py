@@ -4,8 +4,9 @@ With x and z shifted by the mean of z (distances do not change),
 
     ‖xᵢ − zⱼ‖² = ‖xᵢ‖² + eᵢⱼ,   eᵢⱼ = ‖zⱼ‖² − 2 xᵢ·zⱼ                       (one product)
 
-loses digits where the two norms cancel. Pairs with ‖xᵢ − zⱼ‖² ≤ tol·(‖xᵢ‖² + ‖zⱼ‖²) are
-therefore recomputed from xᵢ − zⱼ, forward and backward. The gradient at distance zero is zero.
+loses digits where the two norms cancel. In float32, pairs with ‖xᵢ − zⱼ‖² ≤ tol·(‖xᵢ‖² + ‖zⱼ‖²)
+are therefore recomputed from xᵢ − zⱼ, forward and backward; in float64, a squared distance at the
+level of rounding is zero. The gradient at distance zero is zero.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ def pairs_between(x: Tensor, z: Tensor) -> Pairs:
     excess = torch.addmm(z_squared, x_shifted, z_shifted.T, alpha=-2)  # (n, m)
     squared = excess + x_squared
     near = squared <= _near_tolerance(x.dtype) * (x_squared + z_squared)
+    if x.dtype == torch.float64:
+        distance = torch.where(near, 0 * squared, squared).sqrt_()  # 0·∞ is NaN, as it should be
+        none = torch.empty(0, dtype=torch.long, device=x.device)
+        return Pairs(x, z, distance, excess, x_squared.sqrt(), none, none)
     rows, columns = near.nonzero(as_tuple=True)
     distance = squared.clamp_min_(0).sqrt_()
     for block, difference in _near_differences(x, z, rows, columns):
@@ -54,20 +59,33 @@ def pairs_gradient(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
     With cᵢⱼ = gᵢⱼ/‖xᵢ − zⱼ‖ (0 at distance zero, up to rounding),  ∂/∂xᵢ = Σⱼ cᵢⱼ (xᵢ − zⱼ)  and
     ∂/∂zⱼ = −Σᵢ cᵢⱼ (xᵢ − zⱼ): two matrix products, with the near pairs added one by one.
     """
-    x, z, rows, columns = pairs.x, pairs.z, pairs.rows, pairs.columns
-    c = gradient / pairs.distance
-    # A distance at the level of rounding is zero: its direction means nothing.
-    rounding = 8 * torch.finfo(x.dtype).eps * torch.linalg.vector_norm(x, dim=1)  # (n,)
-    c_near = torch.where(pairs.distance[rows, columns] > rounding[rows], c[rows, columns], 0)
-    c[rows, columns] = 0
-    x_shifted, z_shifted = _shifted(x, z)
+    c, c_near = _coefficients(pairs, gradient)
+    x_shifted, z_shifted = _shifted(pairs.x, pairs.z)
     x_gradient = c.sum(1, keepdim=True) * x_shifted - c @ z_shifted
     z_gradient = c.sum(0).unsqueeze(1) * z_shifted - c.T @ x_shifted
-    for block, difference in _near_differences(x, z, rows, columns):
-        pull = c_near[block].unsqueeze(1) * difference
-        _add_rows(x_gradient, rows[block], pull)
-        _add_rows(z_gradient, columns[block], -pull)
+    for block, pull in _near_pulls(pairs, c_near):
+        _add_rows(x_gradient, pairs.rows[block], pull)
+        _add_rows(z_gradient, pairs.columns[block], -pull)
     return x_gradient, z_gradient
+
+
+def scaled_gradient(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """∂/∂z (m, d) as above, and the moment Σᵢ xᵢ ∂/∂xᵢ by column (d,), from one product.
+
+        Σᵢ xᵢ ∂/∂xᵢ = Σᵢ xᵢ² Σⱼ cᵢⱼ − Σⱼ zⱼ Σᵢ cᵢⱼ xᵢ
+
+    is what a scale of the columns of x needs of ∂/∂x.
+    """
+    c, c_near = _coefficients(pairs, gradient)
+    centre = pairs.z.mean(0)
+    x, z = pairs.x - centre, pairs.z - centre
+    c_x, c_sum = c.T @ x, c.sum(0).unsqueeze(1)  # (m, d), (m, 1)
+    z_gradient = c_sum * z - c_x
+    moment = c.sum(1) @ (pairs.x * x) - (z * (c_x + c_sum * centre)).sum(0)
+    for block, pull in _near_pulls(pairs, c_near):
+        moment += (pairs.x[pairs.rows[block]] * pull).sum(0)
+        _add_rows(z_gradient, pairs.columns[block], -pull)
+    return z_gradient, moment
 
 
 def pairwise_distance(x: Tensor, z: Tensor) -> Tensor:
@@ -104,7 +122,28 @@ def _shifted(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
 def _near_tolerance(dtype: torch.dtype) -> float:
     # The product's error in a squared distance is about eps·(‖x‖² + ‖z‖²); at this tolerance
     # it has become an error of eps^¾ in a distance (1e-6 in float32), relative to the norms.
-    return float(10 * torch.finfo(dtype).eps ** 0.5)
+    # Float64 has digits to spare: near is what cannot be told from zero.
+    eps = torch.finfo(dtype).eps
+    return float(64 * eps if dtype == torch.float64 else 10 * eps**0.5)
+
+
+def _coefficients(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """c (n, m) with zeros for the near pairs, and theirs (p,)."""
+    x, rows, columns = pairs.x, pairs.rows, pairs.columns
+    c = gradient / pairs.distance
+    if x.dtype == torch.float64:
+        return torch.where(pairs.distance > 0, c, 0), c.new_empty(0)
+    # A distance at the level of rounding is zero: its direction means nothing.
+    rounding = 8 * torch.finfo(x.dtype).eps * torch.linalg.vector_norm(x, dim=1)  # (n,)
+    c_near = torch.where(pairs.distance[rows, columns] > rounding[rows], c[rows, columns], 0)
+    c[rows, columns] = 0
+    return c, c_near
+
+
+def _near_pulls(pairs: Pairs, c_near: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """cᵢⱼ (xᵢ − zⱼ) of the near pairs."""
+    for block, difference in _near_differences(pairs.x, pairs.z, pairs.rows, pairs.columns):
+        yield block, c_near[block].unsqueeze(1) * difference
 
 
 def _near_differences(

@@ -18,13 +18,14 @@ import torch
 from linear_operator import pivoted_cholesky
 from torch import Tensor
 
+from softki.batches import Batch
 from softki.checks import check_integer
 from softki.conjugate_gradients import Map, conjugate_gradients
+from softki.engine import Interpolated, WeightGradient
 from softki.exceptions import NumericalError
 from softki.objective import Adjoint
 from softki.rows import Rows
 from softki.solvers import factorise
-from softki.statistics import Features
 
 
 @dataclass
@@ -82,12 +83,15 @@ class Hutchinson:
         cross = gu @ gw.T
         kernel = (share * (cross + cross.T) - g0 @ g0.T) / 2
         noise = share * (sigma_square * u * probes).sum() - (sigma_square * u0 * u0).sum() / 2
+        left = torch.cat([share * u, share * probes, -u0], 1)
+        right = torch.cat([K_gw, K_gu, K_g0], 1)
 
-        def weights(block: Features, part: slice) -> Tensor:
-            gradient = share * (u[part] @ K_gw.T + probes[part] @ K_gu.T) - u0[part] @ K_g0.T
-            return gradient.to(block.weights.dtype)
+        def weights(block: Interpolated, batch: Batch, part: slice) -> WeightGradient:
+            dtype = batch.x.dtype
+            return WeightGradient(None, left[part].to(dtype), right.to(dtype))
 
-        return Adjoint("hutchinson", None, kernel / size, noise / size, weights)
+        of_kernel = kernel / size, noise / size
+        return Adjoint("hutchinson", lambda: None, lambda: of_kernel, weights)
 
     def _solve(self, rows: Rows, K: Tensor, noise: Tensor, right: Tensor) -> Tensor:
         """D⁻¹ right, with D = S K Sᵀ + diag(noise)."""

@@ -39,21 +39,32 @@ def interpolation_weights(x: Tensor, z: Tensor, temperature: Tensor | None = Non
         tensor([[0.5000, 0.5000],
                 [0.1192, 0.8808]])
     """
-    if x.ndim != 2 or x.shape[1] != z.shape[1]:
-        raise InvalidInputError(f"x must have the shape (n, {z.shape[1]}), got {tuple(x.shape)}")
+    check_columns(x, z)
     scaled = x if temperature is None else x / temperature
     weights: Tensor = _SoftmaxInterpolation.apply(scaled, z)
     return weights
 
 
+def check_columns(x: Tensor, z: Tensor) -> None:
+    """Raise unless x (n, d) has as many columns as z (m, d)."""
+    if x.ndim != 2 or x.shape[1] != z.shape[1]:
+        raise InvalidInputError(f"x must have the shape (n, {z.shape[1]}), got {tuple(x.shape)}")
+
+
+def weights_between(x: Tensor, z: Tensor) -> tuple[Tensor, Pairs]:
+    """The weights (n, m) of x = x/T (n, d) over z (m, d), and the distances behind them."""
+    pairs = pairs_between(x, z)
+    tiny = torch.finfo(x.dtype).tiny  # a row on a point in the middle of all points
+    logits = -pairs.excess / (pairs.distance + pairs.norm).clamp_min_(tiny)
+    rows, columns = pairs.rows, pairs.columns
+    logits[rows, columns] = pairs.norm[rows, 0] - pairs.distance[rows, columns]
+    return torch.softmax(logits, dim=1), pairs
+
+
 class _SoftmaxInterpolation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, z: Tensor) -> Tensor:
-        pairs = pairs_between(x, z)
-        logits = -pairs.excess / (pairs.distance + pairs.norm)
-        rows, columns = pairs.rows, pairs.columns
-        logits[rows, columns] = pairs.norm[rows, 0] - pairs.distance[rows, columns]
-        weights = torch.softmax(logits, dim=1)
+        weights, pairs = weights_between(x, z)
         ctx.save_for_backward(weights, *pairs)
         return weights
 

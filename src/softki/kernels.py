@@ -13,6 +13,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
 from gpytorch.kernels import Kernel
@@ -163,8 +164,25 @@ def _parameter(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(shape, dtype=torch.float64, device="cpu"))
 
 
-def kernel_matrix(kernel: nn.Module, z: Tensor) -> Tensor:
-    """The dense covariance (m, m) of the points z under one of ours or a gpytorch kernel."""
+def kernel_matrix(kernel: nn.Module, z: Tensor, jitter: float = 0.0) -> Tensor:
+    """The dense covariance (m, m) of the points z under one of ours or a gpytorch kernel.
+
+    The jitter is added to the diagonal, relative to its mean.
+    """
+    if isinstance(kernel, StationaryKernel) and z.is_cuda and find_spec("triton"):
+        from softki.triton_covariance import covariance, knows
+
+        if knows(kernel):
+            return covariance(kernel, z, jitter)
     matrix = kernel(z)
     dense: Tensor = matrix if isinstance(matrix, Tensor) else matrix.to_dense()
-    return dense
+    m = len(z)
+    if dense.shape != (m, m):
+        raise InvalidInputError(
+            f"the kernel gave a matrix of shape {tuple(dense.shape)} for {m} points, not "
+            f"{(m, m)}: batched, multi-task and derivative kernels do not serve here"
+        )
+    if not jitter:
+        return dense
+    eye = torch.eye(m, dtype=dense.dtype, device=dense.device)
+    return dense + jitter * dense.diagonal().mean() * eye

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from softki.products import gram
 from softki.solvers import Solution, factorise, solve_qr, solve_whitened
 from softki.statistics import SquareRootStatistics, Statistics
 
@@ -45,26 +46,27 @@ def likelihood_gradient(
     if isinstance(statistics, SquareRootStatistics):
         kernel, noise = _square_root_gradient(K, statistics, noise_variance)
     else:
-        kernel, noise = _gram_gradient(statistics, noise_variance, solution)
-    return LikelihoodGradient(solution.log_likelihood, solution, kernel / 2, noise / 2)
+        kernel, noise = gram_gradient(statistics, noise_variance, solution.mean, solution.root)
+    return LikelihoodGradient(solution.log_likelihood, solution, kernel, noise)
 
 
-def _gram_gradient(
-    statistics: Statistics, noise_variance: Tensor, solution: Solution
+def gram_gradient(
+    statistics: Statistics, noise_variance: Tensor, mean: Tensor, root: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """By Woodbury: A = (G − GPG/β²)/β², a = (V − Gμ)/β², ‖y − Sμ‖² = yy − μᵀ(2V − Gμ).
+    """∂/∂K and ∂/∂β² by Woodbury, from the Gram form.
+
+    A = (G − GPG/β²)/β²,   a = (V − Gμ)/β²,   ‖y − Sμ‖² = yy − μᵀ(2V − Gμ)
 
     The differences lose digits as n/β² grows: about 7 are left at 5·10¹⁰.
     """
     G, V, t = statistics.gram, statistics.cross, statistics.targets
-    mean, root = solution.mean, solution.root
     root_G, G_mean = root @ G, G @ mean  # (r, m), (m, t)
-    A = (G - root_G.T @ root_G / noise_variance) / noise_variance
+    A = (G - gram(root_G) / noise_variance) / noise_variance
     a = (V - G_mean) / noise_variance
     residual = statistics.target_square.sum() - (mean * (2 * V - G_mean)).sum()
     trace = (root_G * root).sum()  # tr(GP)
     noise = t * statistics.count - (t * trace + residual) / noise_variance
-    return t * A - a @ a.T, noise / noise_variance
+    return (t * A - a @ a.T) / 2, noise / (2 * noise_variance)
 
 
 def _square_root_gradient(
@@ -83,7 +85,7 @@ def _square_root_gradient(
     M_inverse = torch.cholesky_inverse(L)
     rest = (statistics.count - len(M)) / noise_variance
     noise = t * (M_inverse.trace() + rest) - (M_inverse @ statistics.targets_factor).square().sum()
-    return t * A - a @ a.T, noise
+    return (t * A - a @ a.T) / 2, noise / 2
 
 
 def _solve(K: Tensor, statistics: Statistics, noise_variance: Tensor) -> Solution:

@@ -84,13 +84,7 @@ class SoftKI(nn.Module):
 
     def kernel_matrix(self) -> Tensor:
         """K = k(z, z) + jitter·k̄·I, (m, m) in float64."""
-        K, m = kernel_matrix(self.kernel, self.points), len(self.points)
-        if K.shape != (m, m):
-            raise InvalidInputError(
-                f"the kernel gave a matrix of shape {tuple(K.shape)} for {m} points, not "
-                f"{(m, m)}: batched, multi-task and derivative kernels do not serve here"
-            )
-        return K + torch.diag_embed(self.jitter * K.diagonal().mean().expand(len(K)))
+        return kernel_matrix(self.kernel, self.points, self.jitter)
 
     def _checked_temperature(self, temperature: Tensor | float) -> Tensor:
         temperature = as_double(temperature).to(self.points.device)

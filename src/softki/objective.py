@@ -9,18 +9,24 @@ is −objective per observed value, so that objectives can be mixed and compared
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from softki.batches import Batch
+from softki.engine import Interpolated, WeightGradient
 from softki.exceptions import NumericalError
-from softki.likelihood import likelihood_gradient
+from softki.likelihood import gram_gradient
 from softki.model import SoftKI
-from softki.rows import Rows, sliced
-from softki.statistics import Features, GramStatistics
+from softki.products import gram
+from softki.rows import Rows, WeightAdjoint
+from softki.solvers import factorise, solve_factorised, whitened_log_likelihood
+from softki.statistics import GramStatistics
+from softki.streams import beside
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +34,9 @@ class Adjoint:
     """The gradient of the loss, per observed value, where the rows meet the parameters."""
 
     objective: str  # the one that was used: "exact" or "hutchinson"
-    log_likelihood: float | None  # log p per observed value; the pseudoloss has none
-    kernel: Tensor  # ∂/∂K, (m, m)
-    noise: Tensor  # ∂/∂β²
-    weights: Callable[[Features, slice], Tensor]  # ∂/∂S of the block of rows in that slice
+    log_likelihood: Callable[[], Tensor | None]  # per observed value; the pseudoloss has none
+    kernel: Callable[[], tuple[Tensor, Tensor]]  # ∂/∂K (m, m) and ∂/∂β²
+    weights: WeightAdjoint  # ∂/∂S, batch by batch
 
 
 class Objective(Protocol):
@@ -57,16 +62,34 @@ def backward(model: SoftKI, batches: Sequence[Batch], objective: Objective) -> A
         >>> model.points.grad.shape
         torch.Size([2, 1])
     """
+    device = model.points.device
+    with beside(device):
+        values = model.kernel_matrix(), model.noise_variance
     rows = Rows(model, batches)
-    K, noise_variance = model.kernel_matrix(), model.noise_variance
-    adjoint = objective(rows, K.detach(), noise_variance.detach())
-    for part, block in sliced(rows.differentiable()):
-        if block.weights.requires_grad:
-            block.weights.backward(adjoint.weights(block, part))
-    for value, gradient in ((K, adjoint.kernel), (noise_variance, adjoint.noise)):
-        if value.requires_grad:  # parameters may be frozen
-            value.backward(gradient)
+    adjoint = objective(rows, *(value.detach() for value in values))
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    with beside(device) as join:
+        of_kernel = _gradients(parameters, zip(values, adjoint.kernel(), strict=True))
+    pulled = rows.pull_back(adjoint.weights)
+    adjoint.log_likelihood()  # while the other half is still running
+    of_rows = _gradients(parameters, pulled)
+    join()
+    for parameter, *parts in zip(parameters, of_kernel, of_rows, strict=True):
+        for part in parts:
+            if part is not None:
+                parameter.grad = part if parameter.grad is None else parameter.grad + part
     return adjoint
+
+
+def _gradients(
+    parameters: Sequence[Tensor], values: Iterable[tuple[Tensor, Tensor]]
+) -> Sequence[Tensor | None]:
+    """The gradients of the parameters, given those of values made of them."""
+    some = [(value, gradient) for value, gradient in values if value.requires_grad]
+    if not some:
+        return [None] * len(parameters)
+    outputs, gradients = zip(*some, strict=True)
+    return torch.autograd.grad(outputs, parameters, gradients, allow_unused=True)
 
 
 def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
@@ -78,22 +101,40 @@ def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
 
     and ∂/∂K, ∂/∂β² as in `softki.likelihood`.
     """
+    with beside(K.device) as join:
+        L = factorise(K, "the kernel matrix K")
     statistics = GramStatistics.from_blocks(rows)
-    log_likelihood, solution, kernel, noise = likelihood_gradient(K, statistics, noise_variance)
+    join()
+    solution = solve_factorised(L, statistics, noise_variance)
     size = statistics.count * statistics.targets
-    mean = solution.mean
-    covariance = statistics.targets * (solution.root.T @ solution.root)
+    scale = 1 / (noise_variance * size)
+    mean, scaled_mean = solution.mean, -scale * solution.mean
 
-    def weights(block: Features, part: slice) -> Tensor:
-        S, dtype = block.weights.detach(), block.weights.dtype
-        mu = mean.to(dtype)
-        gradient = S @ covariance.to(dtype) - (block.targets - S @ mu) @ mu.T
-        row_noise = noise_variance.to(dtype) * size
-        if block.noise_scale is not None:
-            row_noise = row_noise * block.noise_scale.square()[:, None]
-        return gradient / row_noise
+    @cache
+    def log_likelihood() -> Tensor:
+        return whitened_log_likelihood(solution, statistics, noise_variance) / size
 
-    return Adjoint("exact", float(log_likelihood) / size, kernel / size, noise / size, weights)
+    @cache
+    def kernel() -> tuple[Tensor, Tensor]:
+        gradient, noise = gram_gradient(statistics, noise_variance, mean, solution.root)
+        return gradient / size, noise / size
+
+    @cache
+    def covariance(dtype: torch.dtype) -> Tensor:
+        """P, which may be computed in the precision of the rows where float64 costs more."""
+        root = solution.root if K.is_cuda else solution.root.to(dtype)
+        return (statistics.targets * scale * gram(root)).to(dtype)
+
+    def weights(block: Interpolated, batch: Batch, part: slice) -> WeightGradient:
+        dtype, y = batch.x.dtype, batch.y.to(batch.x.dtype)
+        mu, right = mean.to(dtype), scaled_mean.to(dtype)
+        dense = block.times(covariance(dtype))
+        if batch.noise_scale is None:
+            return WeightGradient(dense, y, right, mu)
+        square = batch.noise_scale.to(dtype).square()[:, None]
+        return WeightGradient(dense / square, (y - block.weights @ mu) / square, right)
+
+    return Adjoint("exact", log_likelihood, kernel, weights)
 
 
 class Stabilised:
@@ -116,7 +157,7 @@ class Stabilised:
         """Exact if it can be computed, else the fallback."""
         try:
             adjoint = exact(rows, K, noise_variance)
-            if bool(adjoint.kernel.isfinite().all()) and bool(adjoint.noise.isfinite()):
+            if all(bool(value.isfinite().all()) for value in adjoint.kernel()):
                 return adjoint
             reason = "the exact gradient is not finite"
         except NumericalError as error:

@@ -65,6 +65,7 @@ class FitReport:
     solver: str
     jitter: float
     planned_steps: int
+    engine: str = "plain PyTorch"  # what did the work on rows in training
     steps: int = 0
     best_step: int = 0
     stopped: str = "all steps done"
@@ -150,7 +151,7 @@ class FitReport:
             f"{self.held_out_rows} rows held out",
             "model": f"{self.points} points, jitter {self.jitter:g}",
             "ran": f"{self.objective} objective, {self.solver} solver, {self.precision} "
-            f"on {self.device}",
+            f"on {self.device}, {self.engine}",
             "steps": f"{self.steps} of {self.planned_steps} ({self.stopped}), "
             f"best at {self.best_step}",
             "seconds": ", ".join(f"{stage} {time:.1f}" for stage, time in self.seconds.items()),

@@ -6,41 +6,57 @@ several recompute them on every pass, so that memory is O(batch·m) whatever n i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from softki.batches import Batch
+from softki.engine import Interpolated, WeightGradient, engine_for
+from softki.interpolation import check_columns
 from softki.model import SoftKI
 from softki.statistics import Features
+
+WeightAdjoint = Callable[[Interpolated, Batch, slice], WeightGradient]
+"""∂/∂S of a batch, whose rows have the place given by the slice."""
 
 
 class Rows:
     """The weights S and targets Y of batches of rows, under a model."""
 
     def __init__(self, model: SoftKI, batches: Sequence[Batch]) -> None:
-        self._model = model
         self._batches = batches
-        self._kept = self._interpolate(batches[0]) if len(batches) == 1 else None
+        first = batches[0]
+        check_columns(first.x, model.points)
+        dtype, temperature = first.x.dtype, model.temperature
+        self._points = model.points.to(dtype)
+        self._temperature = None if temperature is None else temperature.to(dtype)
+        engine = engine_for(first.x, len(model.points))
+        detached = None if self._temperature is None else self._temperature.detach()
+        self._engine = engine(self._points.detach(), detached)
+        self._kept = self._engine.interpolate(first.x) if len(batches) == 1 else None
 
     def __iter__(self) -> Iterator[Features]:
-        """The blocks, without a graph."""
-        if self._kept is not None:
-            yield self._kept._replace(weights=self._kept.weights.detach())
-            return
+        """The blocks."""
         for batch in self._batches:
-            with torch.no_grad():
-                block = self._interpolate(batch)
-            yield block
+            kept = self._kept
+            yield _features(batch, self._engine.weights(batch.x) if kept is None else kept.weights)
 
-    def differentiable(self) -> Iterator[Features]:
-        """The blocks, each with the graph from the parameters to its weights."""
-        if self._kept is not None:
-            yield self._kept
-            return
+    def pull_back(self, gradient: WeightAdjoint) -> list[tuple[Tensor, Tensor]]:
+        """Points and temperature, as the rows saw them, each with its gradient."""
+        parameters = [p for p in (self._points, self._temperature) if p is not None]
+        if not any(p.requires_grad for p in parameters):
+            return []
+        total = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
+        start = 0
         for batch in self._batches:
-            yield self._interpolate(batch)
+            part = slice(start, start + len(batch.x))
+            block = self._kept or self._engine.interpolate(batch.x)
+            parts = block.pull_back(gradient(block, batch, part))
+            for sum_, value in zip(total, parts, strict=False):
+                sum_ += value.sum() if sum_.ndim < value.ndim else value
+            start = part.stop
+        return [(p, sum_.to(p.dtype)) for p, sum_ in zip(parameters, total, strict=True)]
 
     @property
     def targets(self) -> Tensor:
@@ -61,9 +77,9 @@ class Rows:
         products = (S.T.to(vectors.dtype) @ vectors[part] for part, (S, *_) in sliced(self))
         return sum(products, vectors.new_zeros(()))
 
-    def _interpolate(self, batch: Batch) -> Features:
-        weights = self._model.weights(batch.x)
-        return Features(weights, batch.y.to(weights.dtype), batch.noise_scale)
+
+def _features(batch: Batch, weights: Tensor) -> Features:
+    return Features(weights, batch.y.to(weights.dtype), batch.noise_scale)
 
 
 def sliced(blocks: Iterator[Features] | Rows) -> Iterator[tuple[slice, Features]]:

@@ -23,6 +23,7 @@ from torch import Tensor
 from softki.checks import check_choice
 from softki.conjugate_gradients import conjugate_gradients
 from softki.exceptions import ConvergenceWarning, InvalidInputError, NumericalError
+from softki.products import congruence, solve_lower
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 
 _CG_ITERATIONS = 1000
@@ -94,21 +95,47 @@ def solve_qr(K: Tensor, statistics: SquareRootStatistics, noise_variance: Tensor
 def solve_whitened(K: Tensor, statistics: Statistics, noise_variance: Tensor) -> Solution:
     """Cholesky of B = I + LᵀGL/β², from the Gram form."""
     L = factorise(K, "the kernel matrix K")
-    B = L.T @ statistics.gram @ L / noise_variance
+    whitened = solve_factorised(L, statistics, noise_variance)
+    log_likelihood = whitened_log_likelihood(whitened, statistics, noise_variance)
+    return Solution(whitened.mean, whitened.root, log_likelihood)
+
+
+class Whitened(NamedTuple):
+    """The posterior of u, and what else log p needs."""
+
+    mean: Tensor  # μ, (m, t)
+    root: Tensor  # (m, m)
+    half: Tensor  # root V/β², (m, t)
+    factor: Tensor  # LB, (m, m)
+
+
+def solve_factorised(L: Tensor, statistics: Statistics, noise_variance: Tensor) -> Whitened:
+    """As `solve_whitened`, given the Cholesky factor L of K, and without log p."""
+    B = congruence(L, statistics.gram / noise_variance)
     B.diagonal().add_(1)
     LB = factorise(B, "B = I + LᵀGL/β²")
-    root = torch.linalg.solve_triangular(LB, L.T, upper=False)
-    half = root @ statistics.cross / noise_variance  # (m, t)
-    quadratic = statistics.target_square.sum() / noise_variance - half.square().sum()
-    log_det = 2 * LB.diagonal().log().sum()
-    return Solution(
-        root.T @ half, root, _log_likelihood(statistics, noise_variance, quadratic, log_det)
-    )
+    root = solve_lower(LB, L.T)
+    half = root @ statistics.cross / noise_variance
+    return Whitened(root.T @ half, root, half, LB)
+
+
+def whitened_log_likelihood(
+    whitened: Whitened, statistics: Statistics, noise_variance: Tensor
+) -> Tensor:
+    """log p(y), summed over targets."""
+    quadratic = statistics.target_square.sum() / noise_variance - whitened.half.square().sum()
+    log_det = 2 * whitened.factor.diagonal().log().sum()
+    return _log_likelihood(statistics, noise_variance, quadratic, log_det)
 
 
 def factorise(matrix: Tensor, name: str) -> Tensor:
-    """Lower Cholesky factor, or a `NumericalError` that names the matrix."""
+    """Lower Cholesky factor, or a `NumericalError` that names the matrix.
+
+    Nothing can be read back while a CUDA graph is captured: there, a failure gives NaN.
+    """
     L, info = torch.linalg.cholesky_ex(matrix)
+    if matrix.is_cuda and torch.cuda.is_current_stream_capturing():
+        return torch.where(info == 0, L, torch.nan)
     if int(info) != 0 or not bool(L.diagonal().isfinite().all()):
         raise NumericalError(f"{name} is not positive definite in {matrix.dtype}")
     return L

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from softki.exceptions import InvalidInputError
+from softki.products import gram
 
 
 class Features(NamedTuple):
@@ -131,7 +132,7 @@ class GramStatistics(Statistics):
     def from_block(cls, block: Features) -> Self:
         """G, V and yy of one block, accumulated in float64."""
         S, Y, log_noise = _whitened(block)
-        return cls(len(S), log_noise, S.T @ S, S.T @ Y, Y.square().sum(0))
+        return cls(len(S), log_noise, gram(S), S.T @ Y, Y.square().sum(0))
 
     def __add__(self, other: Self) -> Self:
         """G + G', V + V', yy + yy'."""

@@ -11,20 +11,21 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 
 import torch
 from torch import Tensor
 
 from softki.batches import Batch, Data, Minibatches
 from softki.calibration import calibrate
+from softki.cuda_graph import GraphSteps, why_not
+from softki.engine import engine_for
 from softki.exceptions import InvalidInputError, NumericalError, TrainingWarning
 from softki.hutchinson import Hutchinson
 from softki.metrics import gaussian_nll, rmse
 from softki.model import SoftKI
-from softki.objective import Adjoint, Objective, Stabilised, backward, exact
+from softki.objective import Objective, Stabilised, backward, exact
 from softki.posterior import Posterior
 from softki.report import Callback, Event, FitReport, HeldOut
 from softki.rows import Rows
@@ -63,6 +64,15 @@ def split_rows(count: int, share: float, generator: torch.Generator) -> Split:
     return Split(order[size:], order[:size])
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    step: int  # 1, 2, …
+    objective: str  # the one that was used
+    log_likelihood: float | None = None
+    fallback: bool = False
+    skipped: str | None = None  # why, if it was
+
+
 class Trainer:
     """Trains a model in place; afterwards it has the best parameters that were seen.
 
@@ -88,12 +98,16 @@ class Trainer:
         self.report, self.callbacks = report, callbacks
         self.training = split.training.to(data.x.device)
         self.held_out = data.take(split.held_out.to(data.x.device)) if len(split.held_out) else None
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
-        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
+        self.optimizer = _adam(model, settings.learning_rate, data.x.device)
+        size = settings.batch_size
+        self.minibatches: Minibatches | None = None
+        if size is not None and size < len(self.training):
+            self.minibatches = Minibatches(data, self.training, size, settings.seed)
         self.hutchinson: Hutchinson | None = None
         self.objective = self._objective()
         self.best: HeldOut | None = None
         self._best_state = copy.deepcopy(model.state_dict())
+        self._graph = self._graph_steps()
 
     def run(self) -> None:
         """Train, and restore the best parameters."""
@@ -116,21 +130,19 @@ class Trainer:
     def _loop(self) -> None:
         every = max(1, math.ceil(self.settings.steps / _EVALUATIONS))
         in_a_row = 0
-        for step, batches in zip(range(1, self.settings.steps + 1), self._batches(), strict=False):
-            fallbacks = self.report.fallbacks.total()
-            adjoint, skipped = self._step(batches)
+        for outcome in self._outcomes(every):
+            step, skipped = outcome.step, outcome.skipped
             in_a_row = in_a_row + 1 if skipped else 0
             self.report.steps = step
             due = step % every == 0 or step == self.settings.steps
-            held_out = self._evaluate(step) if due else None
             event = Event(
                 step=step,
                 steps=self.settings.steps,
-                objective=adjoint.objective if adjoint else self.report.objective,
-                log_likelihood=adjoint.log_likelihood if adjoint else None,
-                fallback=self.report.fallbacks.total() > fallbacks,
+                objective=outcome.objective,
+                log_likelihood=outcome.log_likelihood,
+                fallback=outcome.fallback,
                 skipped=skipped,
-                held_out=held_out,
+                held_out=self._evaluate(step) if due else None,
             )
             for callback in self.callbacks:
                 callback(event)
@@ -143,21 +155,47 @@ class Trainer:
             if self._out_of_patience(step, every):
                 return self._stop("the held-out NLL no longer improved")
 
-    def _step(self, batches: Sequence[Batch]) -> tuple[Adjoint | None, str | None]:
+    def _outcomes(self, every: int) -> Iterator[_Outcome]:
+        """Train, step by step; in a graph, from one evaluation to the next."""
+        batches = self._batches()
+        if self._graph is None:
+            for step in range(1, self.settings.steps + 1):
+                yield self._step(step, batches(step))
+            return
+        for start in range(1, self.settings.steps + 1, every):
+            stretch = range(start, min(start + every, self.settings.steps + 1))
+            before = copy.deepcopy(self.model.state_dict())
+            for step, log_likelihood in self._graph.run(stretch):
+                if log_likelihood is None:
+                    yield self._step(step, batches(step))
+                    continue
+                if self.held_out is None and step == start:
+                    self._best_state = before
+                yield _Outcome(step, "exact", log_likelihood)
+
+    def _step(self, step: int, batches: Sequence[Batch]) -> _Outcome:
         """One step of Adam; a gradient that is not finite never reaches the parameters."""
+        fallbacks = self.report.fallbacks.total()
+        self._set_rate(step)
         self.optimizer.zero_grad()
         try:
             adjoint = backward(self.model, batches, self.objective)
         except NumericalError as error:
-            return None, self._skip(str(error))
+            return _Outcome(step, self.report.objective, skipped=self._skip(str(error)))
+        log_likelihood = adjoint.log_likelihood()
+        outcome = _Outcome(
+            step,
+            adjoint.objective,
+            None if log_likelihood is None else float(log_likelihood),
+            fallback=self.report.fallbacks.total() > fallbacks,
+        )
         for name, parameter in self.model.named_parameters():
             if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
-                return adjoint, self._skip(f"the gradient of {name} is not finite")
+                return replace(outcome, skipped=self._skip(f"the gradient of {name} is not finite"))
         if self.held_out is None:  # the best that is known is the last with a finite gradient
             self._best_state = copy.deepcopy(self.model.state_dict())
         self.optimizer.step()
-        self.scheduler.step()
-        return adjoint, None
+        return outcome
 
     def _evaluate(self, step: int) -> HeldOut | None:
         """Figures on the held-out rows, and the parameters kept if they are the best."""
@@ -188,11 +226,30 @@ class Trainer:
         solution = solve_whitened(self.model.kernel_matrix(), statistics, self.model.noise_variance)
         return Posterior.from_solution(self.model, solution).to(self.data.x.dtype)
 
-    def _batches(self) -> Iterable[Sequence[Batch]]:
-        size = self.settings.batch_size
-        if size is None or size >= len(self.training):
-            return repeat(self.data.chunks(len(self.model.points), self.training))
-        return Minibatches(self.data, self.training, size, self.settings.seed)
+    def _batches(self) -> Callable[[int], Sequence[Batch]]:
+        """The rows of a step, counted from 1."""
+        if self.minibatches is None:
+            chunks = self.data.chunks(len(self.model.points), self.training)
+            return lambda step: chunks
+        minibatches = self.minibatches
+        return lambda step: [minibatches.batch(step - 1)]
+
+    def _graph_steps(self) -> GraphSteps | None:
+        """Steps in a CUDA graph, where they can be captured."""
+        engine = engine_for(self.data.x, len(self.model.points))
+        self.report.engine = engine.name
+        batches = 1
+        if self.minibatches is None:
+            batches = len(self.data.chunks(len(self.model.points), self.training))
+        reason = why_not(self.model, self.data, self.settings.objective, batches, engine)
+        if reason is not None:
+            if self.data.x.is_cuda:
+                self.report.engine += f", no CUDA graph: {reason}"
+            return None
+        self.report.engine += " in a CUDA graph"
+        minibatches, training = self.minibatches, self.training
+        index = (lambda step: training) if minibatches is None else minibatches.index
+        return GraphSteps(self.model, self.data, self.optimizer, index, self._set_rate)
 
     def _objective(self) -> Objective:
         named: dict[str, Objective] = {
@@ -214,6 +271,15 @@ class Trainer:
             self.report.fallbacks = stabilised.fallbacks
             return stabilised
         return objective
+
+    def _set_rate(self, step: int) -> None:
+        """The learning rate of a step, counted from 1."""
+        rate = self.settings.learning_rate * self._rate(step - 1)
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):  # as a CUDA graph reads it
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
 
     def _rate(self, step: int) -> float:
         if self.settings.schedule == "constant":
@@ -246,6 +312,13 @@ class Trainer:
                 TrainingWarning,
                 stacklevel=stacklevel,
             )
+
+
+def _adam(model: SoftKI, rate: float, device: torch.device) -> torch.optim.Adam:
+    if device.type != "cuda":
+        return torch.optim.Adam(model.parameters(), lr=rate)
+    lr = torch.tensor(rate, device=device)
+    return torch.optim.Adam(model.parameters(), lr=lr, fused=True, capturable=True)
 
 
 def held_out_figures(step: int, rows: Batch, posterior: Posterior) -> HeldOut:

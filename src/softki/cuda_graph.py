@@ -1,0 +1,108 @@
+"""Training steps as one CUDA graph: gather, exact gradient, Adam, with nothing read back.
+
+A step is a hundred small kernels, which take longer to launch than to run. They are captured once
+and replayed. A step whose factorisation fails or whose gradient is not finite leaves the
+parameters as they are, and is done again outside the graph, with whatever fallback there is.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import torch
+
+from softki.batches import Data
+from softki.engine import Engine, PlainEngine
+from softki.kernels import StationaryKernel
+from softki.model import SoftKI
+from softki.objective import backward, exact
+
+# Steps outside the graph before it is captured: libraries set themselves up, Adam its state.
+_WARM_UP = 3
+
+
+def why_not(
+    model: SoftKI, data: Data, objective: object, batches: int, engine: type[Engine]
+) -> str | None:
+    """Why steps on such data cannot be captured; None if they can."""
+    if engine is PlainEngine:
+        return "it needs float32 rows on a CUDA device, and Triton"
+    if objective not in ("stabilised", "exact"):
+        return "the objective is not the exact one"
+    if not isinstance(model.kernel, StationaryKernel):
+        return "the kernel is not one of softki's"
+    if data.noise_scale is not None:
+        return "the noise of the rows is known"
+    if batches > 1:
+        return "a step has several batches"
+    return None
+
+
+class GraphSteps:
+    """Training steps by replays of a graph.
+
+    Args:
+        model: to train in place.
+        data: all rows, on a CUDA device.
+        optimizer: Adam, `fused` and `capturable`.
+        index: the rows of a step, counted from 0; always as many.
+        set_rate: sets the learning rate of a step, counted from 1.
+    """
+
+    def __init__(
+        self,
+        model: SoftKI,
+        data: Data,
+        optimizer: torch.optim.Adam,
+        index: Callable[[int], torch.Tensor],
+        set_rate: Callable[[int], None],
+    ) -> None:
+        self._model, self._data, self._optimizer = model, data, optimizer
+        self._index_of, self._set_rate = index, set_rate
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._index = index(0).clone()
+        self._slot = torch.zeros(1, dtype=torch.long, device=data.x.device)
+        self._outcomes = torch.empty(0)
+
+    def run(self, steps: range) -> Iterator[tuple[int, float | None]]:
+        """Do these steps; then yield each with its log likelihood, or None where it failed."""
+        if self._graph is None and steps.start <= _WARM_UP:
+            yield from ((step, None) for step in steps[:_WARM_UP])
+            steps = steps[_WARM_UP:]
+        if not len(steps):
+            return
+        if self._graph is None or len(self._outcomes) < len(steps):
+            self._capture(len(steps))
+        assert self._graph is not None
+        self._slot.zero_()
+        for step in steps:
+            self._index.copy_(self._index_of(step - 1))
+            self._set_rate(step)
+            self._graph.replay()
+        for step, (log_likelihood, failed) in zip(
+            steps, self._outcomes[: len(steps)].tolist(), strict=True
+        ):
+            yield step, None if failed else log_likelihood
+
+    def _capture(self, size: int) -> None:
+        self._outcomes = torch.zeros(size, 2, dtype=torch.float64, device=self._data.x.device)
+        self._optimizer.zero_grad()
+        self._graph = torch.cuda.CUDAGraph()
+        with warnings.catch_warnings(), torch.cuda.graph(self._graph):
+            # Parameters are used on both streams, which are joined before the gradients are.
+            warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")
+            self._step()
+
+    def _step(self) -> None:
+        adjoint = backward(self._model, [self._data.take(self._index)], exact)
+        log_likelihood = adjoint.log_likelihood()
+        assert log_likelihood is not None
+        gradients = [p.grad.reshape(-1) for p in self._model.parameters() if p.grad is not None]
+        failed = ~torch.cat(gradients).sum().isfinite()
+        self._optimizer.found_inf = failed.float()  # type: ignore[attr-defined]
+        self._optimizer.step()
+        del self._optimizer.found_inf  # type: ignore[attr-defined]
+        outcome = torch.stack([log_likelihood, failed.double()])
+        self._outcomes.index_copy_(0, self._slot, outcome[None])
+        self._slot += 1

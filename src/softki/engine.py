@@ -1,0 +1,119 @@
+"""How a block of rows becomes weights, and how ∂/∂S becomes ∂/∂z and ∂/∂T.
+
+There are two engines with the same results: plain PyTorch, which runs everywhere, and Triton
+kernels (`softki.triton_kernels`), which never write the distances to memory. Training takes the
+second for float32 rows on a CUDA device, where Triton is installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from softki.distances import Pairs, scaled_gradient
+from softki.interpolation import weights_between
+
+
+class WeightGradient(NamedTuple):
+    """∂/∂S of a block of rows, as dense + (left − S·mean) rightᵀ."""
+
+    dense: Tensor | None  # (n, m); None stands for 0
+    left: Tensor  # (n, r)
+    right: Tensor  # (m, r)
+    mean: Tensor | None = None  # (m, r); None stands for 0
+
+    def full(self, S: Tensor) -> Tensor:
+        """(n, m), given the weights."""
+        left = self.left if self.mean is None else self.left - S @ self.mean
+        if self.dense is None:
+            return left @ self.right.T
+        return torch.addmm(self.dense, left, self.right.T)
+
+
+class Interpolated(Protocol):
+    """A block of rows after interpolation."""
+
+    @property
+    def weights(self) -> Tensor:
+        """S, (n, m)."""
+        ...
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """S times a matrix (m, m), to the precision of the rows."""
+        ...
+
+    def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
+        """∂/∂z (m, d), and ∂/∂T by column (d,): its sum is that of one T for all columns."""
+        ...
+
+
+class Engine(Protocol):
+    """Interpolates rows from points z (m, d) at the temperature T, () or (d,)."""
+
+    name: str
+
+    def __init__(self, z: Tensor, temperature: Tensor | None) -> None: ...
+
+    def interpolate(self, x: Tensor) -> Interpolated:
+        """The rows x (n, d), with the way back."""
+        ...
+
+    def weights(self, x: Tensor) -> Tensor:
+        """S alone, (n, m), in the precision of x or a higher one."""
+        ...
+
+
+class PlainEngine:
+    """Distances from one matrix product, near pairs recomputed: `softki.distances`."""
+
+    name = "plain PyTorch"
+
+    def __init__(self, z: Tensor, temperature: Tensor | None) -> None:
+        self._z, self._temperature = z, temperature
+
+    def interpolate(self, x: Tensor) -> Interpolated:
+        """The rows x (n, d), with the way back."""
+        scaled = x if self._temperature is None else x / self._temperature
+        return _Plain(*weights_between(scaled, self._z), self._temperature)
+
+    def weights(self, x: Tensor) -> Tensor:
+        """S alone, (n, m)."""
+        return self.interpolate(x).weights
+
+
+@dataclass(frozen=True)
+class _Plain:
+    weights: Tensor
+    pairs: Pairs
+    temperature: Tensor | None
+
+    def times(self, matrix: Tensor) -> Tensor:
+        return self.weights @ matrix
+
+    def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
+        weighted = gradient.full(self.weights).mul_(self.weights)
+        # The logits are −distance, hence the sign.
+        distance_gradient = torch.addcmul(
+            weighted, self.weights, weighted.sum(1, keepdim=True), value=-1
+        ).neg_()
+        z_gradient, moment = scaled_gradient(self.pairs, distance_gradient)
+        return z_gradient, temperature_gradient(moment, self.temperature)
+
+
+def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:
+    """∂/∂T by column from Σᵢ x̃ᵢₖ ∂/∂x̃ᵢₖ, with x̃ = x/T: minus the moment, divided by T."""
+    return -moment if temperature is None else -moment / temperature
+
+
+def engine_for(x: Tensor, points: int) -> type[Engine]:
+    """The engine that training takes for rows such as x and so many points."""
+    if x.is_cuda and x.dtype == torch.float32 and find_spec("triton"):
+        from softki.triton_kernels import MAX_POINTS, FusedEngine
+
+        if points <= MAX_POINTS:
+            return FusedEngine
+    return PlainEngine
