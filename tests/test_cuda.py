@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from softki import FitSettings, SoftKIRegressor, fit
+from softki import Event, FitSettings, SoftKIRegressor, engine, fit, kernels, training
 from softki.batches import Batch, Data
+from softki.cuda_graph import GraphSteps
+from softki.engine import Engine, PlainEngine, WeightGradient, engine_for
 from softki.hutchinson import Hutchinson
 from softki.initialization import initial_points
-from softki.kernels import Matern32
+from softki.kernels import KERNELS, Matern32, kernel_matrix
 from softki.model import SoftKI
 from softki.objective import Objective, backward, exact
 
@@ -104,3 +106,117 @@ def test_the_estimator_takes_and_gives_tensors_where_they_are() -> None:
     assert functions(X[:5].cuda()).shape == (5, 3)
     assert relative_error(functions(X[:5]).cpu(), functions(X[:5].cuda()).cpu()) < 1e-6
     assert model.partial_fit(X.cuda(), y.cuda()).fit_report_.rows == 4000
+
+
+@pytest.mark.parametrize(("n", "m", "d"), [(300, 40, 3), (1000, 500, 33), (20_000, 128, 5)])
+@pytest.mark.parametrize("dense_part", [True, False])
+def test_triton_kernels_equal_plain_torch(n: int, m: int, d: int, dense_part: bool) -> None:
+    torch.manual_seed(0)
+    x, T = torch.randn(n, d, dtype=F64), torch.rand(d, dtype=F64) + 0.5
+    z = torch.randn(m, d, dtype=F64)
+    z[:5] = x[:5] / T  # on rows
+    z[5:10] = x[5:10] / T + 1e-3  # and near them
+    x, z, T = (value.float().cuda() for value in (x, z, T))
+    left, right, mean = (torch.randn(k, 2, device="cuda") for k in (n, m, m))
+    P = torch.randn(m, m, device="cuda") if dense_part else None
+
+    def results(engine: type[Engine], dtype: torch.dtype) -> list[torch.Tensor]:
+        block = engine(z.to(dtype), T.to(dtype)).interpolate(x.to(dtype))
+        product = None if P is None else block.times(P.to(dtype))
+        parts = (left.to(dtype), right.to(dtype), mean.to(dtype))
+        extra = [] if product is None else [product]
+        return [block.weights, *extra, *block.pull_back(WeightGradient(product, *parts))]
+
+    assert engine_for(x, m) is not PlainEngine
+    for ours, exactly in zip(
+        results(engine_for(x, m), torch.float32), results(PlainEngine, F64), strict=True
+    ):
+        assert relative_error(ours, exactly) < 1e-4
+    weights = engine_for(x, m)(z, T).weights(x)
+    assert weights.dtype == F64
+    assert relative_error(weights, results(PlainEngine, F64)[0]) < 1e-5
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_covariances_by_triton_equal_plain_torch(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    kernel = KERNELS[name](7).cuda()
+    kernel.lengthscale = torch.rand(7) + 0.5
+    kernel.outputscale = 1.7
+    z = torch.randn(130, 7, dtype=F64, device="cuda", requires_grad=True)
+    with torch.no_grad():
+        z[3] = z[4]
+    W = torch.randn(130, 130, dtype=F64, device="cuda")
+    leaves = [z, *kernel.parameters()]
+
+    def results() -> list[torch.Tensor]:
+        K = kernel_matrix(kernel, z, 1e-3)
+        return [K.detach(), *torch.autograd.grad(K, leaves, W + W.T)]
+
+    fused = results()
+    monkeypatch.setattr(kernels, "find_spec", lambda module: None)
+    for ours, exactly in zip(fused, results(), strict=True):
+        assert relative_error(ours, exactly) < 1e-12
+
+
+def training_data() -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(3000, 4, generator=g)
+    y = torch.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.1 * torch.randn(3000, generator=g)
+    return x.cuda(), y.cuda()
+
+
+@pytest.mark.parametrize("batch_size", [256, None])
+@pytest.mark.parametrize("targets", [1, 3])
+def test_a_graph_makes_the_steps_that_are_made_without(
+    batch_size: int | None, targets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = training_data()
+    y = torch.stack([y.roll(k) for k in range(targets)], 1)
+    settings = FitSettings(points=64, steps=40, batch_size=batch_size, held_out=0.0)
+    events: list[Event] = []
+    graphed = fit(x, y, settings=settings, callbacks=[events.append])
+    assert graphed.report.engine == "Triton kernels in a CUDA graph"
+    assert [event.step for event in events] == list(range(1, 41))
+    monkeypatch.setattr(training, "why_not", lambda *arguments: "asked for")
+    plain_events: list[Event] = []
+    eager = fit(x, y, settings=settings, callbacks=[plain_events.append])
+    assert eager.report.engine == "Triton kernels, no CUDA graph: asked for"
+    for left, right in zip(graphed.model.parameters(), eager.model.parameters(), strict=True):
+        assert relative_error(left, right) < 1e-3
+    for event, other in zip(events, plain_events, strict=True):
+        assert event.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-3, abs=1e-3)
+
+
+def test_without_triton_the_plain_engine_is_taken_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, y = training_data()
+    for module in (kernels, engine):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    result = fit(x, y, settings=FitSettings(points=32, steps=10))
+    assert result.report.engine.startswith("plain PyTorch, no CUDA graph: it needs")
+
+
+def test_a_step_that_fails_in_a_graph_is_done_again_without() -> None:
+    """A row of infinite noise-free targets cannot be: NaN targets in one batch stand for it."""
+    x, y = training_data()
+    data = Data(x, y[:, None].clone())
+    data.y[0] = torch.nan
+    model = SoftKI(x[:32].double(), Matern32(4), torch.ones(4)).cuda()
+    optimizer = training._adam(model, 0.01, x.device)
+    good, bad = torch.arange(1, 257, device="cuda"), torch.arange(256, device="cuda")
+    for _ in range(3):
+        optimizer.zero_grad()
+        backward(model, [data.take(good)], exact)
+        optimizer.step()
+    steps = GraphSteps(model, data, optimizer, lambda i: bad if i == 5 else good, lambda step: None)
+    before = [p.detach().clone() for p in model.parameters()]
+    outcomes = dict(steps.run(range(6, 7)))
+    assert outcomes == {6: None}
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    outcomes = dict(steps.run(range(7, 8)))
+    assert outcomes[7] is not None
+    assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

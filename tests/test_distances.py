@@ -53,10 +53,10 @@ def test_gradient_of_near_pairs_in_float32() -> None:
 
 
 def test_near_pairs_are_recomputed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = 1 + 1e-9 * torch.randn(20, 3, dtype=F64)
-    z = 1 + 1e-9 * torch.randn(5, 3, dtype=F64)
+    x = 1 + 1e-4 * torch.randn(20, 3)
+    z = 1 + 1e-4 * torch.randn(5, 3)
     z[0] = -1  # so that the shift by the mean does not spread the others apart
-    upstream = torch.randn(20, 5, dtype=F64)
+    upstream = torch.randn(20, 5)
 
     def result() -> list[torch.Tensor]:
         leaves = x.clone().requires_grad_(), z.clone().requires_grad_()
@@ -67,7 +67,7 @@ def test_near_pairs_are_recomputed_in_blocks(monkeypatch: pytest.MonkeyPatch) ->
     assert len(pairs_between(x, z).rows) >= 80
     monkeypatch.setattr(distances, "_PAIR_BLOCK", 7)
     torch.testing.assert_close(result(), whole)
-    assert relative_error(whole[0], direct(x, z)) < 1e-12
+    assert relative_error(whole[0], direct(x, z)) < 1e-6
 
 
 def test_no_tensor_of_rows_times_points_times_columns() -> None:

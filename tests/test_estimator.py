@@ -417,10 +417,10 @@ class TestReport:
 
         step = Trainer._step
 
-        def interrupted(self: Trainer, batches: Any) -> Any:
+        def interrupted(self: Trainer, *arguments: Any) -> Any:
             if self.report.steps == 30:
                 signal.raise_signal(signal.SIGINT)
-            return step(self, batches)
+            return step(self, *arguments)
 
         monkeypatch.setattr(Trainer, "_step", interrupted)
         X, y = table()

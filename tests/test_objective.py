@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softki.batches import Batch, Data
+from softki.engine import Interpolated, PlainEngine
 from softki.exceptions import NumericalError
 from softki.fitting import initial_model
 from softki.hutchinson import Hutchinson
@@ -17,7 +18,6 @@ from softki.model import SoftKI
 from softki.objective import Adjoint, Objective, Stabilised, backward, exact
 from softki.rows import Rows
 from softki.settings import FitSettings
-from softki.statistics import Features
 
 import dense
 from dense import F64, DenseGP, relative_error
@@ -100,7 +100,7 @@ def test_the_value_is_the_log_likelihood_per_observed_value() -> None:
     gp = DenseGP(
         p.S, model.kernel_matrix().detach(), p.Y, torch.tensor(0.1, dtype=F64), p.noise_scale
     )
-    assert adjoint.log_likelihood == pytest.approx(
+    assert adjoint.log_likelihood() == pytest.approx(
         float(gp.log_likelihood()) / p.Y.numel(), rel=1e-9
     )
 
@@ -148,7 +148,7 @@ def test_the_pseudoloss_has_no_value_and_draws_from_its_generator() -> None:
         return adjoint, model.points.grad
 
     adjoint, gradient = run(0)
-    assert adjoint.log_likelihood is None
+    assert adjoint.log_likelihood() is None
     assert adjoint.objective == "hutchinson"
     assert torch.equal(gradient, run(0)[1])
     assert not torch.equal(gradient, run(1)[1])
@@ -237,16 +237,16 @@ def test_blocks_of_weights_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
     """At most two blocks are alive at any time, whatever the number of blocks."""
     alive: list[weakref.ref[torch.Tensor]] = []
     most = 0
-    interpolate = Rows._interpolate
+    interpolate = PlainEngine.interpolate
 
-    def tracked(self: Rows, batch: Batch) -> Features:
+    def tracked(self: PlainEngine, x: torch.Tensor) -> Interpolated:
         nonlocal most
-        block = interpolate(self, batch)
+        block = interpolate(self, x)
         alive.append(weakref.ref(block.weights))
         most = max(most, sum(reference() is not None for reference in alive))
         return block
 
-    monkeypatch.setattr(Rows, "_interpolate", tracked)
+    monkeypatch.setattr(PlainEngine, "interpolate", tracked)
     p = dense.problem(n=200)
     backward(model_for(p), split(p, 20), exact)
     backward(model_for(p), split(p, 20), Hutchinson())
@@ -258,7 +258,8 @@ def test_stabilised_falls_back_from_a_gradient_that_is_not_finite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(rows: Rows, K: torch.Tensor, noise_variance: torch.Tensor) -> Adjoint:
-        return replace(exact(rows, K, noise_variance), noise=torch.tensor(torch.nan))
+        nan = torch.tensor(torch.nan)
+        return replace(exact(rows, K, noise_variance), kernel=lambda: (K, nan))
 
     monkeypatch.setattr("softki.objective.exact", broken)
     stabilised = Stabilised(Hutchinson())

@@ -150,7 +150,8 @@ def broken_after(step: int, how: str):  # type: ignore[no-untyped-def]
             return exact(rows, K, noise_variance)
         if how == "raise":
             raise NumericalError("K broke")
-        return replace(exact(rows, K, noise_variance), kernel=torch.full_like(K, math.nan))
+        bad = torch.full_like(K, math.nan), noise_variance
+        return replace(exact(rows, K, noise_variance), kernel=lambda: bad)
 
     return objective
 

@@ -1,0 +1,316 @@
+"""How fast the engine is, and how that compares with the hardware and with other methods.
+
+    .venv/bin/python benchmarks/engine.py [--device cuda] [--growth] [--json FILE]
+
+Steps, exact gradients on all rows, posteriors and predictions, on generated rows; beside them a
+plain re-implementation of the published kit's step, and GPyTorch's SGPR and SVGP. With --growth,
+only time against n, m and d.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import gpytorch
+import torch
+from torch import Tensor, nn
+from uci import print_versions
+
+from softki import FitSettings, SoftKI
+from softki.batches import Data
+from softki.cuda_graph import GraphSteps, why_not
+from softki.engine import engine_for
+from softki.fitting import posterior_of, statistics_of
+from softki.kernels import Matern32
+from softki.objective import backward, exact
+from softki.training import _adam
+
+
+@dataclass
+class Line:
+    """One line of the table."""
+
+    what: str
+    milliseconds: float
+    share: float | None = None  # of the rate of matrix products, where those decide
+    gigabytes: float | None = None  # above the data, at most
+    ratio: float | None = None  # to softki's line above
+
+
+class Bench:
+    """Times on one device, printed as they come."""
+
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
+        self.lines: list[Line] = []
+        self.rates = {dtype: self._rate(dtype) for dtype in (torch.float32, torch.float64)}
+        for dtype, rate in self.rates.items():
+            print(f"matrix products in {dtype}: {rate / 1e12:.2f} Tflop/s")
+
+    def time(self, work: Callable[[], object], repeats: int) -> float:
+        """Median seconds of one call."""
+        for _ in range(3):
+            work()
+        seconds = []
+        for _ in range(repeats):
+            self.wait()
+            start = time.perf_counter()
+            work()
+            self.wait()
+            seconds.append(time.perf_counter() - start)
+        return sorted(seconds)[repeats // 2]
+
+    def line(
+        self,
+        what: str,
+        work: Callable[[], object],
+        repeats: int = 20,
+        operations: dict[torch.dtype, float] | None = None,
+        beside: Line | None = None,
+        calls: int = 1,
+    ) -> Line:
+        """Time the work, which may be several calls in one, and print a line of the table."""
+        memory = None
+        if self.device.type == "cuda":
+            self.wait()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+        seconds = self.time(work, repeats) / calls
+        if self.device.type == "cuda":
+            memory = (torch.cuda.max_memory_allocated() - before) / 1e9
+        least = sum(count / self.rates[dtype] for dtype, count in (operations or {}).items())
+        ratio = None if beside is None else 1e3 * seconds / beside.milliseconds
+        line = Line(what, 1e3 * seconds, least / seconds if operations else None, memory, ratio)
+        self.lines.append(line)
+        cells = [
+            f"{line.milliseconds:10.3f} ms",
+            "" if line.share is None else f"{line.share:5.0%} of the products' rate",
+            "" if line.ratio is None else f"{line.ratio:6.1f} × softki",
+            "" if line.gigabytes is None else f"{line.gigabytes:6.2f} GB",
+        ]
+        print(f"{what:58}" + "  ".join(cell for cell in cells if cell), flush=True)
+        return line
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _rate(self, dtype: torch.dtype) -> float:
+        size = 4096 if self.device.type == "cuda" else 1024
+        A = torch.randn(size, size, dtype=dtype, device=self.device)
+        return 2 * size**3 / self.time(lambda: A @ A, 10)
+
+
+def problem(bench: Bench, n: int, m: int, d: int) -> tuple[Data, SoftKI]:
+    g = torch.Generator(bench.device).manual_seed(0)
+    x = torch.randn(n, d, device=bench.device, generator=g)
+    y = torch.sin(2 * x[:, :1]) + 0.1 * torch.randn(n, 1, device=bench.device, generator=g)
+    T = 0.2 * math.sqrt(d)
+    z = torch.randn(m, d, device=bench.device, generator=g) / T
+    return Data(x, y), SoftKI(z, Matern32(d), torch.full((d,), T), 0.01).to(bench.device)
+
+
+def product_operations(n: int, m: int) -> dict[torch.dtype, float]:
+    """Of the exact gradient: SᵀS in float64 (it is symmetric), SP in float32."""
+    return {torch.float64: n * m**2, torch.float32: 2 * n * m**2}
+
+
+def step(bench: Bench, b: int, m: int, d: int) -> Line:
+    data, model = problem(bench, 20_000, m, d)
+    optimizer = _adam(model, 1e-3, bench.device)
+    index = torch.randperm(len(data), device=bench.device)[:b]
+
+    def eager() -> None:
+        optimizer.zero_grad()
+        backward(model, [data.take(index)], exact)
+        optimizer.step()
+
+    name = f"step, b={b}, m={m}, d={d}: softki"
+    if why_not(model, data, "exact", 1, engine_for(data.x, m)) is not None:
+        return bench.line(name, eager, 15)
+    for _ in range(3):
+        eager()
+    steps = GraphSteps(model, data, optimizer, lambda i: index, lambda i: None)
+
+    def graphed() -> None:
+        for _ in steps.run(range(100, 120)):
+            pass
+
+    return bench.line(name, graphed, 20, calls=20)
+
+
+class PublishedStep(nn.Module):
+    """The step of the published kit: a b×m×d tensor of differences, and autograd throughout."""
+
+    def __init__(self, x: Tensor, m: int) -> None:
+        super().__init__()
+        d = x.shape[1]
+        self.z = nn.Parameter(x[:m].clone())
+        self.temperature = nn.Parameter(torch.ones(d))
+        self.log_lengthscale = nn.Parameter(torch.zeros(d))
+        self.log_outputscale = nn.Parameter(torch.zeros(()))
+        self.log_noise = nn.Parameter(torch.tensor(-2.0))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        distance = (x[:, None] / self.temperature - self.z).norm(dim=2)
+        weights = torch.softmax(-distance, 1)
+        scaled = self.z / self.log_lengthscale.exp()
+        r = math.sqrt(3) * torch.cdist(scaled, scaled)
+        K = self.log_outputscale.exp() * (1 + r) * torch.exp(-r)
+        L = torch.linalg.cholesky(K + 1e-3 * torch.eye(len(K), device=K.device))
+        noise = self.log_noise.exp().expand(len(x))
+        normal = torch.distributions.LowRankMultivariateNormal(
+            torch.zeros_like(y), weights @ L, noise
+        )
+        return -normal.log_prob(y) / len(x)
+
+
+def optimising(
+    loss: Callable[[], Tensor], parameters: Iterator[nn.Parameter]
+) -> Callable[[], None]:
+    optimizer = torch.optim.Adam(parameters, 1e-3)
+
+    def work() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return work
+
+
+def published(bench: Bench, b: int, m: int, d: int, beside: Line) -> None:
+    data, _ = problem(bench, b, m, d)
+    model = PublishedStep(data.x, m).to(bench.device)
+    work = optimising(lambda: model(data.x, data.y[:, 0]), model.parameters())
+    bench.line("  the published kit's", work, 7, beside=beside)
+
+
+class SVGP(gpytorch.models.ApproximateGP):
+    def __init__(self, z: Tensor) -> None:
+        distribution = gpytorch.variational.CholeskyVariationalDistribution(len(z))
+        super().__init__(gpytorch.variational.VariationalStrategy(self, z, distribution))
+        self.mean_module = gpytorch.means.ConstantMean()
+        base = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=z.shape[1])
+        self.covar_module = gpytorch.kernels.ScaleKernel(base)
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def svgp(bench: Bench, b: int, d: int, beside: Line) -> None:
+    data, _ = problem(bench, b, 8, d)
+    model = SVGP(torch.randn(1024, d)).to(bench.device)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().to(bench.device)
+    bound = gpytorch.mlls.VariationalELBO(likelihood, model, 100_000)
+    parameters = [*model.parameters(), *likelihood.parameters()]
+    work = optimising(lambda: -bound(model(data.x), data.y[:, 0]), iter(parameters))
+    bench.line("  GPyTorch SVGP, m=1024", work, 7, beside=beside)
+
+
+class SGPR(gpytorch.models.ExactGP):
+    def __init__(self, x: Tensor, y: Tensor, m: int) -> None:
+        likelihood = gpytorch.likelihoods.GaussianLikelihood()
+        super().__init__(x, y, likelihood)
+        self.mean_module = gpytorch.means.ConstantMean()
+        base = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=x.shape[1])
+        self.covar_module = gpytorch.kernels.InducingPointKernel(
+            gpytorch.kernels.ScaleKernel(base), x[:m].clone(), likelihood
+        )
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def sgpr(bench: Bench, n: int, m: int, d: int, beside: Line) -> None:
+    data, _ = problem(bench, n, m, d)
+    model = SGPR(data.x, data.y[:, 0], m).to(bench.device)
+    bound = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    work = optimising(lambda: -bound(model(data.x), data.y[:, 0]), model.parameters())
+    try:
+        bench.line(f"  GPyTorch SGPR, m={m}", work, 1, beside=beside)
+    except (RuntimeError, torch.OutOfMemoryError) as error:
+        print(f"  GPyTorch SGPR, m={m}: failed: {str(error).splitlines()[0][:80]}", flush=True)
+
+
+def full_gradient(bench: Bench, n: int, m: int, d: int, repeats: int = 3) -> Line:
+    data, model = problem(bench, n, m, d)
+
+    def work() -> None:
+        model.zero_grad()
+        backward(model, data.chunks(m), exact)
+
+    name = f"exact gradient, {n:,} × {d}, m={m}: softki"
+    return bench.line(name, work, repeats, product_operations(n, m))
+
+
+def posterior_and_prediction(bench: Bench, n: int, rows: int, m: int, d: int) -> None:
+    data, model = problem(bench, n, m, d)
+    for solver in ("whitened", "qr"):
+        settings = FitSettings(solver=solver)
+        work = lambda s=settings: posterior_of(model, statistics_of(model, data, s), s)  # noqa: E731
+        bench.line(f"posterior, {n:,} × {d}, m={m}, {solver}", work, 1 if solver == "qr" else 3)
+    posterior = work()
+    x = problem(bench, rows, m, d)[0].x
+    for dtype in (torch.float64, torch.float32):
+        ours = posterior.to(dtype)
+        name = f"mean and variance, {rows:,} × {d}, m={m}, {dtype}"
+        bench.line(name, lambda p=ours: p.predict(x), 3, {dtype: 2 * rows * m**2})
+
+
+def growth(bench: Bench, json_file: Path | None) -> None:
+    top = 2_000_000 if bench.device.type == "cuda" else 200_000
+    curves = {
+        "n": [(n, 512, 8) for n in (10_000, 50_000, 200_000, 1_000_000, 2_000_000) if n <= top],
+        "m": [(20_000, m, 8) for m in (128, 256, 512, 1024, 2048)],
+        "d": [(20_000, 512, d) for d in (4, 16, 64, 256)],
+    }
+    result = {}
+    for axis, sizes in curves.items():
+        result[axis] = []
+        for n, m, d in sizes:
+            line = full_gradient(bench, n, m, d, 1)
+            result[axis].append((n, m, d, line.milliseconds, line.gigabytes))
+            print(f"{'':58}{1e3 * line.milliseconds / n:10.3f} µs a row", flush=True)
+    if json_file is not None:
+        json_file.with_suffix(".growth.json").write_text(json.dumps(result))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--growth", action="store_true", help="only time against n, m and d")
+    parser.add_argument("--json", type=Path, help="also write the table here")
+    arguments = parser.parse_args()
+    torch.set_float32_matmul_precision("highest")
+    print_versions(arguments.device)
+    bench = Bench(arguments.device)
+    if arguments.growth:
+        return growth(bench, arguments.json)
+    if arguments.device == "cpu":
+        for d in (8, 26, 128):
+            published(bench, 1024, 512, d, step(bench, 1024, 512, d))
+        line = full_gradient(bench, 36_000, 512, 8, 1)
+        print(f"{'':58}{1e3 * line.milliseconds / 36_000:10.2f} µs a row")
+    else:
+        for b, d in ((1024, 8), (1024, 32), (1024, 385), (4096, 8), (4096, 32)):
+            line = step(bench, b, 512, d)
+            if b == 1024:
+                published(bench, b, 512, d, line)
+                svgp(bench, b, d, line)
+        sgpr(bench, 200_000, 512, 11, full_gradient(bench, 200_000, 512, 11))
+        full_gradient(bench, 2_000_000, 512, 11)
+        full_gradient(bench, 2_000_000, 2048, 11, 1)
+        full_gradient(bench, 40_000, 8192, 11, 1)
+        posterior_and_prediction(bench, 2_000_000, 1_000_000, 512, 11)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([asdict(line) for line in bench.lines], indent=1))
+
+
+if __name__ == "__main__":
+    main()

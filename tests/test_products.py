@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from softki import products
+from softki.products import congruence, gram, solve_lower
+
+from dense import F64, relative_error
+
+
+@pytest.mark.parametrize("m", [3, 256, 301])
+def test_products_equal_the_plain_ones(m: int) -> None:
+    A = torch.randn(2 * m, m, dtype=F64)
+    assert relative_error(gram(A), A.T @ A) < 1e-14
+    L, G = torch.tril(torch.randn(m, m, dtype=F64)), A.T @ A
+    result = congruence(L, G)
+    assert relative_error(result, L.T @ G @ L) < 1e-13
+    torch.testing.assert_close(result, result.T, rtol=1e-12, atol=1e-9 * float(result.abs().max()))
+
+
+@pytest.mark.parametrize("m", [32, 128, 512])
+def test_the_inverse_by_doubling(m: int) -> None:
+    """What a GPU does, on any device."""
+    A = torch.randn(m, 2 * m, dtype=F64)
+    L = torch.linalg.cholesky(A @ A.T)
+    right = torch.randn(m, 5, dtype=F64)
+    expected = torch.linalg.solve_triangular(L, right, upper=False)
+    assert relative_error(products._lower_inverse(L) @ right, expected) < 1e-11
+    assert relative_error(solve_lower(L, right), expected) < 1e-14
