@@ -184,7 +184,7 @@ class TestErrors:
             ),
             (
                 (x, torch.where(torch.arange(20) == 7, math.inf, y)),
-                "y contains infinity in row 7, column 0: missing",
+                "y contains infinity in row 7, column 0: remove",
             ),
             ((x, y, torch.ones(3)), r"noise_variance must have the shape \(20,\), got \(3,\)"),
             ((x, y, -torch.ones(20)), "noise_variance must be positive, got -1.0 in row 0"),

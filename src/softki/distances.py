@@ -41,11 +41,13 @@ def pairs_between(x: Tensor, z: Tensor) -> Pairs:
     z_squared = z_shifted.square().sum(1)  # (m,)
     excess = torch.addmm(z_squared, x_shifted, z_shifted.T, alpha=-2)  # (n, m)
     squared = excess + x_squared
-    near = squared <= _near_tolerance(x.dtype) * (x_squared + z_squared)
     if x.dtype == torch.float64:
-        distance = torch.where(near, 0 * squared, squared).sqrt_()  # 0·∞ is NaN, as it should be
+        limit = _near_tolerance(x.dtype) * (x_squared + z_squared.max())  # (n, 1)
+        limit = torch.where(limit.isfinite(), limit, -1)  # what overflows is not near
+        distance = squared.masked_fill_(squared <= limit, 0).sqrt_()
         none = torch.empty(0, dtype=torch.long, device=x.device)
         return Pairs(x, z, distance, excess, x_squared.sqrt(), none, none)
+    near = squared <= _near_tolerance(x.dtype) * (x_squared + z_squared)
     rows, columns = near.nonzero(as_tuple=True)
     distance = squared.clamp_min_(0).sqrt_()
     for block, difference in _near_differences(x, z, rows, columns):

@@ -54,8 +54,8 @@ def check_columns(x: Tensor, z: Tensor) -> None:
 def weights_between(x: Tensor, z: Tensor) -> tuple[Tensor, Pairs]:
     """The weights (n, m) of x = x/T (n, d) over z (m, d), and the distances behind them."""
     pairs = pairs_between(x, z)
-    tiny = torch.finfo(x.dtype).tiny  # a row on a point in the middle of all points
-    logits = -pairs.excess / (pairs.distance + pairs.norm).clamp_min_(tiny)
+    tiny = torch.finfo(x.dtype).tiny  # for a row on a point in the middle of all points
+    logits = (pairs.excess / (pairs.distance + pairs.norm.clamp_min(tiny))).neg_()
     rows, columns = pairs.rows, pairs.columns
     logits[rows, columns] = pairs.norm[rows, 0] - pairs.distance[rows, columns]
     return torch.softmax(logits, dim=1), pairs
