@@ -382,7 +382,7 @@ class TestWhatUsersDo:
         assert bool(variance.isfinite().all())
 
     def test_a_posterior_that_is_not_finite_is_an_error(self) -> None:
-        model = SoftKI(torch.full((3, 2), 1e200, dtype=F64), Matern32(2))
+        model = SoftKI(torch.full((3, 2), torch.inf, dtype=F64), Matern32(2))
         with pytest.raises(NumericalError, match=r"lower learning_rate|not positive definite"):
             fit(self.x, self.y, settings=replace(SMALL, steps=0, dtype=F64), model=model)
 
