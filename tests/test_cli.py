@@ -227,10 +227,10 @@ def test_an_interrupted_fit_is_saved(
 ) -> None:
     step = Trainer._step
 
-    def interrupted(self: Trainer, batches: Any) -> Any:
+    def interrupted(self: Trainer, *arguments: Any) -> Any:
         if self.report.steps == 5:
             raise KeyboardInterrupt
-        return step(self, batches)
+        return step(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_step", interrupted)
     code, _, err = cli("fit train.csv --target price --columns size -o i.softki", *SMALL)
@@ -342,6 +342,34 @@ def test_unknown_noise_is_taken_as_average_and_said(cli: Any, folder: Path, nois
         assert json.loads(out)["targets"]["y"]["nll"] == pytest.approx(nll, rel=1e-6)
 
 
+def test_the_value_that_makes_text_of_numbers_is_named_with_its_line(
+    cli: Any, folder: Path
+) -> None:
+    """Also where that row is tested on, and where the rows before it have no target."""
+    rows = [f"{i / 2},{i % 7},{i if i > 3 else ''}" for i in range(300)]
+    rows[15], rows[20] = "?,1,15", "3,none,20"
+    (folder / "stray.csv").write_text("\n".join(["a,b,y", *rows]))
+    code, _, err = cli("fit stray.csv --target y --missing drop -o s.softki", *SMALL)
+    assert code == 1
+    assert "one-hot encoded: it would be numbers but for '?' in line 17; mend that" in err
+    options = "--drop a --missing drop --test 0.5 -o s.softki"
+    code, _, err = cli(f"fit stray.csv --target y {options}", *SMALL)
+    assert code == 0
+    assert "categories, one-hot encoded; it would be numbers but for 'none' in line 22\n" in err
+    pq.write_table(read_batches(folder / "stray.csv").table(), folder / "stray.parquet")
+    _, _, err = cli("fit stray.parquet --target y --missing drop -o s.softki", *SMALL)
+    assert "but for '?' in row 16; mend that" in err
+
+
+def test_one_row_is_too_few(cli: Any, folder: Path) -> None:
+    (folder / "one.csv").write_text("a,y\n1,2\n")
+    code, _, err = cli("fit one.csv --target y -o one.softki")
+    assert (code, err) == (
+        1,
+        "error: one.csv: there is one row to fit to, and at least two are needed\n",
+    )
+
+
 def test_test_rows_teach_the_encoder_nothing(cli: Any, folder: Path) -> None:
     """A category, a second value and extremes that only test rows have stay unknown."""
     table = houses(200, 6).select(["size", "city", "planet", "price"])
@@ -358,6 +386,7 @@ def test_test_rows_teach_the_encoder_nothing(cli: Any, folder: Path) -> None:
     assert code == 0, err
     count = int((city == "Bonn").sum())
     assert f"warning: test rows: column 'city': {count} values are of categories" in err
+    assert "warning: test rows: column 'planet' is constant ('Earth') in the fit, " in err
     encoder = TableEncoder.from_file(folder / "leak.softki")
     assert encoder.names == ["size", "city=Oslo", "city=Paris", "city=Rome"]
     assert encoder.columns[0].fill == np.nanmedian(size[~tested])
@@ -490,6 +519,7 @@ def test_columns_are_kept_as_they_are(cli: Any, folder: Path) -> None:
     inputs = ["id", "size", "city", "garden", "sold", "planet", "tax", "zero"]
     assert table.column_names == [*inputs, "price"]
     assert table["id"].to_pylist()[:2] == ["h0000", "h0001"]
+    assert table["sold"].equals(houses(150, 1)["sold"])  # dates, not timestamps
 
 
 def test_columns_with_the_names_of_predictions(cli: Any, folder: Path) -> None:
@@ -574,6 +604,49 @@ def test_unknown_categories_are_counted_over_all_batches(
     assert json.loads(out)["warnings"] == [message]
 
 
+@pytest.mark.parametrize(
+    "command", ["predict price.softki mars.csv -o mars_out.csv", "evaluate price.softki mars.csv"]
+)
+def test_a_column_that_was_constant_and_is_no_longer(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(readers, "CSV_BYTES", 1024)
+    text = (folder / "test.csv").read_text()
+    (folder / "mars.csv").write_text(text.replace('"Earth"', '"Mars"', 70))
+    code, _, err = cli(f"{command} --quiet")
+    assert (code, err) == (
+        0,
+        "warning: mars.csv: column 'planet' is constant ('Earth') in the fit, so that the model "
+        "does not use it, and 70 values are different here\n",
+    )
+
+
+def test_nothing_is_printed_before_the_first_batch_is_predicted(cli: Any, folder: Path) -> None:
+    lines = (folder / "test.csv").read_text().splitlines()
+    fields = lines[1].split(",")
+    (folder / "gap.csv").write_text("\n".join([lines[0], ",".join([fields[0], "", *fields[2:]])]))
+    code, out, err = cli("predict price.softki gap.csv")
+    assert (code, out) == (1, "")
+    assert "(size 1): with --missing drop such rows have no prediction" in err
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_inputs_and_predictions_beyond_all_bounds_are_refused(
+    cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    table = houses(5, 1)
+    size = pa.array([1e308, *np.asarray(table["size"])[1:]])
+    pq.write_table(table.set_column(1, "size", size), folder / "far.parquet")
+    code, out, err = cli(f"{command} price.softki far.parquet")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("error: far.parquet: ")
+    infinite = np.full(150, np.inf)
+    monkeypatch.setattr(softki.SoftKIRegressor, "predict", lambda *_, **__: (infinite, infinite))
+    code, out, err = cli(f"{command} price.softki test.csv")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: test.csv: the predictions of 150 rows are not finite")
+
+
 # Evaluate, info and plot.
 
 
@@ -618,6 +691,22 @@ def test_pictures(cli: Any, folder: Path) -> None:
     code, _, err = cli("plot price.softki test.csv -o x.png")
     assert code == 2
     assert "say which one with --kind" in err
+
+
+def test_pictures_without_anything_to_show_are_left_out_with_a_note(cli: Any, folder: Path) -> None:
+    options = "--columns size,city --held-out 0 -o all_rows.softki -q"
+    assert cli(f"fit train.csv --target price {options}", *SMALL)[0] == 0
+    pq.write_table(houses(1, 1), folder / "row.parquet")
+    code, _, err = cli("plot all_rows.softki row.parquet -o left_out")
+    assert code == 0
+    for kind in ("training", "points", "slice"):
+        assert f"{kind} is left out: " in err
+        assert not (folder / "left_out" / f"{kind}.png").exists()
+        code, _, why = cli(f"plot all_rows.softki row.parquet -k relevance -k {kind} -o failed")
+        assert code == 1
+        assert why.startswith(f"error: --kind {kind}: ")
+    assert len(list((folder / "left_out").iterdir())) == 4
+    assert not (folder / "failed").exists()  # not even the picture that could be drawn
 
 
 def test_slices_are_along_the_most_relevant_numbers(
@@ -677,6 +766,15 @@ def test_models_that_were_saved_from_python(cli: Any, folder: Path) -> None:
     assert "does not name its target" in err
     code, out, _ = cli("info python.softki")
     assert "size, garden" in out
+    best = model.fit_report_.best
+    assert best is not None
+    assert f"RMSE {best.rmse:.4g}, NLL {best.calibration.nll:.4g}, 20 rows\n" in out
+    assert "noise      standard deviation " in out
+    assert "most relevant" in out
+    code, out, _ = cli("info python.softki --json")
+    summary = json.loads(out)["extra"]["fit"]
+    assert summary["held_out"]["rmse"] == best.rmse
+    assert list(summary["relevance"].values()) == model.feature_relevance_.tolist()
 
 
 # Errors: one line, and an exit code.
@@ -693,6 +791,9 @@ def test_models_that_were_saved_from_python(cli: Any, folder: Path) -> None:
         ("fit train.csv --target price --columns size --drop id -o x.softki", 2, "exclude each"),
         ("fit train.csv --target price --columns price -o x.softki", 2, "'price' is a target"),
         ("fit train.csv --target price --target price -o x.softki", 2, "given twice"),
+        ("fit train.csv --target price --noise-variance price -o x.softki", 2, "is a target, it"),
+        ("fit train.csv --target tax --noise-variance id --columns id -o x.softki", 2, "no input"),
+        ("fit train.csv --target tax --drop tax -o x.softki", 2, "--drop: 'tax' is a target"),
         ("fit train.csv --target city --drop id -o x.softki", 1, "'city', line 2: "),
         ("fit train.parquet --target city --drop id -o x.softki", 1, "'city' holds categories"),
         ("fit train.parquet --target garden --drop id -o x.softki", 1, "'garden' holds booleans"),
@@ -793,3 +894,16 @@ def test_a_missing_package_is_named(
     assert exit_.value.code == 1
     expected = f"error: the command line needs the package {package}: pip install 'softki[cli]'\n"
     assert capsys.readouterr().err == expected
+
+
+def test_an_interrupt_while_starting_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: str) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("softki.cli._is_there", interrupted)
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 130
+    assert capsys.readouterr().err == "error: interrupted\n"

@@ -127,6 +127,7 @@ def test_useless_columns_are_left_out_with_a_reason() -> None:
             "nan": [np.nan] * 3,
             "one": [7, 7, None],
             "word": ["a", "a", "a"],
+            "large": pa.array([2**64 - 1, 2**64 - 2, 2**64 - 1], pa.uint64()),
         }
     )
     encoder = TableEncoder.of(table, "impute")
@@ -137,7 +138,54 @@ def test_useless_columns_are_left_out_with_a_reason() -> None:
         "nan": "holds no values",
         "one": "is constant (7)",
         "word": "is constant ('a')",
+        "large": "varies by less than float64 can tell (1.84467e+19)",
     }
+    assert [column.name for column in encoder.constants] == ["one", "word"]
+    empty_name = pa.table({"": pa.nulls(2), "a": [1, 2]})
+    assert TableEncoder.of(empty_name).left_out == {"": "holds no values"}
+
+
+CONSTANT = {
+    "x": [1.0, 2.0, 3.0],
+    "number": pa.array([0.1] * 3, pa.float32()),
+    "word": ["EU"] * 3,
+    "flag": [True] * 3,
+    "day": [dt.date(2020, 1, 31)] * 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("later", "changed"),
+    [
+        (CONSTANT, {}),
+        ({"x": CONSTANT["x"]}, {}),
+        # As a CSV file carries them along, and a value that is missing.
+        ({"number": ["0.1", "0.10", None], "flag": ["true"] * 3, "day": ["2020-01-31"] * 3}, {}),
+        ({"number": [0.1, 0.2, 0.3], "word": ["US", "EU", "US"]}, {"number": 2, "word": 2}),
+        ({"flag": [True, False, None], "day": [dt.date(2020, 1, 30)] * 3}, {"flag": 1, "day": 3}),
+        (
+            {"day": ["2020-01-31", "2020-01-30", "2020-01-31"], "word": [1, 2, 3]},
+            {"word": 3, "day": 1},
+        ),
+    ],
+)
+def test_columns_that_were_constant_are_watched(
+    later: dict[str, Any], changed: dict[str, int]
+) -> None:
+    encoder = TableEncoder.of(pa.table(CONSTANT))
+    encoder = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json())))
+    assert encoder.names == ["x"]
+    assert encoder.encode(pa.table({"x": CONSTANT["x"]} | later)).changed == changed
+
+
+def test_another_value_of_a_constant_column_warns_unless_the_file_is_older() -> None:
+    encoder = TableEncoder.of(pa.table(CONSTANT))
+    later = pa.table(CONSTANT | {"word": ["EU", "US", "US"]})
+    message = r"column 'word' is constant \('EU'\) in the fit, .*, and 2 values are different here"
+    with pytest.warns(SoftKIWarning, match=message):
+        encoder.transform(later)
+    older = {key: value for key, value in encoder.to_json().items() if key != "constants"}
+    assert len(TableEncoder.from_json(older).transform(later)) == 3
 
 
 def test_unknown_categories_become_zeros_with_a_warning() -> None:
@@ -183,6 +231,29 @@ def test_too_many_categories_and_types_without_numbers() -> None:
         TableEncoder.of(pa.table({"l": [[1], [2]]}))
     with pytest.raises(InvalidInputError, match="two columns are called 'c=a'"):
         TableEncoder.of(pa.table({"c": ["a", "b"], "c=a": [1, 2]}))
+
+
+@pytest.mark.parametrize(
+    ("values", "hint"),
+    [
+        (["?", *map(str, range(60))], "it would be numbers but for '?'; mend that"),
+        ([f"{i}.5" for i in range(60)] + ["1,234.5"], "it would be numbers but for '1,234.5'"),
+        ([f"{i},234.5" for i in range(60)], "its values look like numbers ('0,234.5')"),
+        ([f"0,{i}" for i in range(60)], "its values look like numbers ('0,0')"),
+        ([f"${i}" for i in range(60)], "its values look like numbers ('$0')"),
+        ([f"{i}%" for i in range(60)], "its values look like numbers ('0%')"),
+        ([f"01/02/{1950 + i}" for i in range(60)], "its values look like dates"),
+        ([f"1.2.{1950 + i}" for i in range(60)], "its values look like dates"),
+        ([f"h{i}" for i in range(60)], "leave it out (--drop c), or group them"),
+        ([f"{i}-{i}-{i}-{i}" for i in range(60)], "leave it out (--drop c), or group them"),
+    ],
+)
+def test_what_text_with_too_many_values_may_have_been_meant_as(
+    values: list[str], hint: str
+) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        TableEncoder.of(pa.table({"c": values}))
+    assert f"are one-hot encoded: {hint}" in str(error.value)
 
 
 def test_json_brings_back_the_same_encoder() -> None:

@@ -697,5 +697,5 @@ class TestErrors:
         for scale in (1e3, 1e30, 1e140):
             assert np.isfinite(fitted.predict(X * scale, return_std=True)).all()
         X[3, 1] = 1e200
-        with pytest.raises(InvalidInputError, match=r"standard deviations .* row 3, column 1"):
+        with pytest.raises(InvalidInputError, match=r"standard deviations .* in column 1:"):
             fitted.predict(X)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from softki.data import readers
+from softki.data.csv_types import DATES
 from softki.data.readers import read_batches
 from softki.data.writers import written
 from softki.exceptions import InvalidInputError
@@ -72,7 +73,8 @@ def test_arrow_streams_and_compressed_feather_are_read(tmp_path: Path) -> None:
         ("1", "x", pa.string()),
         ("", "x", pa.string()),
         ("", "", pa.float64()),
-        ("", "2020-01-31", pa.timestamp("us")),
+        ("", "2020-01-31", pa.date32()),
+        ("2020-01-31", "2020-01-31 10:00:00", pa.timestamp("s")),
         ("true", "FALSE", pa.bool_()),
         ("true", "maybe", pa.string()),
         ("2020-01-31", "2020-01-31 10:00:00.25", pa.timestamp("us")),
@@ -131,6 +133,7 @@ LATE = "a,b\n" + "1,2\n" * 500
         ("t.csv", "", "is empty"),
         ("t.csv", "a,b\n", "has no rows"),
         ("t.csv", "a;b\n1;2\n", "has one column, 'a;b': columns must be separated by commas"),
+        ("t.csv", "1,1,2.5\n3,4,5\n", "has no header: the first row '1,1,2.5' looks like data: "),
         ("t.csv", "a,a\n1,2\n", "has more than one column 'a': rename them"),
         ("t.csv", LATE + "1,2,3\n", "line 502 has 3 fields, and the header has 2"),
         ("t.csv", LATE + "1\n", "line 502 has 1 fields, and the header has 2"),
@@ -163,6 +166,28 @@ def test_prescribed_types_that_do_not_suit(tmp_path: Path) -> None:
         read_batches(path, ["b"], {"b": [pa.float64()]}).table()
     with pytest.raises(InvalidInputError, match=r"column 'b', line 2: '2' is not a date$"):
         read_batches(path, ["b"], {"b": [pa.timestamp("us"), pa.timestamp("us", "UTC")]}).table()
+
+
+@pytest.mark.parametrize("bad", ["31.12.2020", "2020-13-01"])
+@pytest.mark.parametrize("good", ["2020-01-31", "2020-01-31 10:00:00.5", "2020-01-31T10:00:00Z"])
+def test_the_line_of_a_bad_date(tmp_path: Path, good: str, bad: str) -> None:
+    """It is the one where the type that suits the other rows fails."""
+    path = file_with(tmp_path, "t.csv", "n,d\n" + f"1,{good}\n" * 300 + f"1,{bad}\n1,{good}\n")
+    with pytest.raises(InvalidInputError, match=f"column 'd', line 302: '{bad}' is not a date$"):
+        read_batches(path, types={"d": DATES}).table()
+
+
+def test_the_header_that_pandas_writes_for_a_matrix(tmp_path: Path) -> None:
+    path = file_with(tmp_path, "t.csv", "0,1,2\n5,6,7\n")
+    assert read_batches(path).names == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("text", ["2019-03-06", "2019-03-06 10:00:00", "2.5", "true"])
+def test_what_is_read_from_csv_is_written_as_it_was(tmp_path: Path, text: str) -> None:
+    table = read_batches(file_with(tmp_path, "t.csv", f'"v"\n{text}\n')).table()
+    with written(tmp_path / "again.csv", table.schema) as write:
+        write(table.to_batches()[0])
+    assert (tmp_path / "again.csv").read_text() == f'"v"\n{text}\n'
 
 
 def test_damaged_parquet_and_missing_files(tmp_path: Path) -> None:

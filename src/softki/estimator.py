@@ -368,8 +368,20 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         device, size = self._posterior.points.device, max(1, _BLOCK // matrix.shape[1])
         for start in range(0, len(matrix), size):
             block = self.x_standardizer_.transform(matrix[start : start + size].to(device))
-            _check_near(block, start)
+            self._check_near(block)
             yield block
+
+    def _check_near(self, x: Tensor) -> None:
+        """Raise where a standardised value cannot be squared."""
+        largest = x.abs().amax(0)  # (d,)
+        if bool((largest < _FARTHEST).all()):
+            return
+        column = int(largest.argmax())
+        name = getattr(self, "feature_names_in_", range(len(largest)))[column]
+        raise InvalidInputError(
+            f"X is more than {_FARTHEST:g} standard deviations away from the rows of the fit in "
+            f"column {name!r}: is it in the right units?"
+        )
 
     def _mean(self, matrix: Tensor) -> Tensor:
         """(n, t), in the units of y."""
@@ -439,17 +451,6 @@ def _standardised() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ScaleWarning)
         yield
-
-
-def _check_near(x: Tensor, first_row: int) -> None:
-    """Raise where a standardised value cannot be squared."""
-    largest = x.abs().amax()
-    if not bool(largest < _FARTHEST):
-        row, column = (int(i) for i in (x.abs() >= _FARTHEST).nonzero()[0])
-        raise InvalidInputError(
-            f"X is more than {_FARTHEST:g} standard deviations away from the rows of the fit in "
-            f"row {first_row + row}, column {column}: is the value in the right units?"
-        )
 
 
 def _refuse(unsupported: dict[str, Any]) -> None:

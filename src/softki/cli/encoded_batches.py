@@ -38,6 +38,7 @@ class EncodedBatches:
         self.rows = self.incomplete = 0
         self.missing: Counter[str] = Counter()
         self.unseen: dict[str, Counter[str]] = {}
+        self.changed: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[tuple[Any, Encoded, np.ndarray]]:
         """Batch, numbers, and which rows are complete."""
@@ -53,10 +54,14 @@ class EncodedBatches:
                 bar.update(len(batch))
         if self._refused:
             raise InvalidInputError(
-                f"{self.reader.path}: {missing_message(self.missing, self.incomplete)}: --missing "
-                "drop skips such rows, --missing impute fills them in"
+                f"{self.reader.path}: {missing_message(self.missing, self.incomplete)}: with "
+                "--missing drop such rows have no prediction, with --missing impute values are "
+                "filled in"
             )
-        for message in unseen_messages(self.unseen):
+        for message in (
+            *unseen_messages(self.unseen),
+            *self.encoder.changed_messages(self.changed),
+        ):
             self.console.warn(f"{self.reader.path}: {message}")
 
     @property
@@ -67,6 +72,7 @@ class EncodedBatches:
         encoded = self.encoder.encode(batch)
         complete = encoded.complete.copy()
         self.missing += encoded.missing
+        self.changed += encoded.changed
         for name in self.targets:
             present = is_present(batch.column(name), name)
             complete &= present

@@ -63,7 +63,9 @@ def _scores(file: ModelFile, data: Path, console: Console) -> tuple[Scores, int]
         numbers_in(reader.schema.empty_table(), [*file.targets, *noise.columns])
     for batch, encoded, complete in batches:
         y, relative = numbers_in(batch, file.targets)[complete], noise.relative(batch, complete)
-        scores.add(y, *observed_moments(file.estimator, encoded.table(complete), relative))
+        with about(data):
+            predicted = observed_moments(file.estimator, encoded.table(complete), relative)
+        scores.add(y, *predicted)
     if not scores.rows:
         raise InvalidInputError(f"{data}: no row is complete")
     noise.tell(console)

@@ -13,7 +13,7 @@ from softki.atomic import checked_target
 from softki.checks import check_choice, check_range
 from softki.cli.console import Console, number, share
 from softki.cli.errors import UsageError, usage
-from softki.cli.moments import noise_std, observed_moments
+from softki.cli.moments import observed_moments
 from softki.cli.options import (
     DataArgument,
     Debug,
@@ -25,6 +25,7 @@ from softki.cli.options import (
     listed,
 )
 from softki.cli.scores import Scores
+from softki.cli.summary import fit_summary
 from softki.cli.training_table import ColumnChoice, Rows, TrainingTable
 from softki.estimator import SoftKIRegressor
 from softki.inputs import checked_device
@@ -116,8 +117,16 @@ def fit(
             **settings, device=device, random_state=seed, verbose=console.shows_progress
         )
         tested = _fit(estimator, table.training, table.test)
-    summary = _summary(estimator, choice, table, tested)
-    summary["seconds"] = time.perf_counter() - start
+    summary = fit_summary(
+        estimator,
+        kernel,
+        data=data.name,
+        targets=choice.targets,
+        dropped_rows=table.dropped,
+        noise_column=choice.noise,
+        test=None if tested is None else dict(zip(choice.targets, tested, strict=True)),
+        seconds=time.perf_counter() - start,
+    )
     extra = {"encoder": table.encoder.to_json(), "targets": choice.targets, "fit": summary}
     save(estimator, output, extra)
     _show(console, summary, output)
@@ -149,43 +158,6 @@ def _fit(
 def _columns(table: TrainingTable) -> dict[str, str]:
     left_out = {name: f"left out: {why}" for name, why in table.encoder.left_out.items()}
     return {column.name: str(column) for column in table.encoder.columns} | left_out
-
-
-def _summary(
-    estimator: SoftKIRegressor,
-    choice: ColumnChoice,
-    table: TrainingTable,
-    tested: list[dict[str, Any]] | None,
-) -> dict[str, Any]:
-    """What the closing table shows, and `softki info` later."""
-    report = estimator.fit_report_
-    held_out = None
-    if (best := report.best) is not None:
-        held_out = {
-            "rows": report.held_out_rows,
-            "rmse": best.rmse,
-            "nll": best.calibration.nll,
-            "units": report.units,
-        }
-    return {
-        "data": choice.path.name,
-        "targets": choice.targets,
-        "rows": report.rows,
-        "dropped_rows": table.dropped,
-        "points": report.points,
-        "kernel": estimator.kernel,
-        "steps": report.steps,
-        "planned_steps": report.planned_steps,
-        "stopped": report.stopped,
-        "device": report.device,
-        "noise_column": choice.noise,
-        "noise_std": noise_std(estimator).tolist(),
-        "held_out": held_out,
-        "test": None if tested is None else dict(zip(choice.targets, tested, strict=True)),
-        "relevance": dict(
-            zip(table.encoder.names, estimator.feature_relevance_.tolist(), strict=True)
-        ),
-    }
 
 
 def _show(console: Console, summary: dict[str, Any], output: Path) -> None:

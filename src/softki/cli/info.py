@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from softki.cli.console import Console, number, share
+from softki.cli.model_file import target_names
 from softki.cli.options import Debug, Json, ModelArgument, Quiet
+from softki.cli.summary import fit_summary
 from softki.data.encoding import TableEncoder
-from softki.storage import read_metadata
-from softki.storage.documents import report_of
+from softki.storage import load, read_metadata
 
 _RELEVANT = 10
 _MISSING = {
@@ -27,52 +29,46 @@ Examples:
 def info(
     model: ModelArgument, json: Json = False, quiet: Quiet = False, debug: Debug = False
 ) -> None:
-    """Show what is in a model file, without loading the model."""
+    """Show what is in a model file."""
     console = Console(quiet, json)
     metadata = read_metadata(model)
-    summary, report = metadata["extra"].get("fit"), metadata["report"]
-    facts = {"file": f"{model}, written by softki {metadata['softki']}"}
-    facts |= _fit_facts(metadata, report) if summary is None else _table_facts(summary)
-    if "encoder" in metadata["extra"]:
-        facts["missing"] = _MISSING[metadata["extra"]["encoder"]["missing"]]
+    extra = metadata["extra"]
+    summary = extra.get("fit") or _summary_of(model, metadata)
+    facts = {"file": f"{model}, written by softki {metadata['softki']}"} | _facts(summary, metadata)
+    if "encoder" in extra:
+        facts["missing"] = _MISSING[extra["encoder"]["missing"]]
     console.facts(facts)
-    if "encoder" in metadata["extra"]:
+    if "encoder" in extra:
         console.line()
-        _show_columns(console, metadata["extra"]["encoder"])
-    if summary is not None:
-        console.line()
-        _show_relevance(console, summary["relevance"])
-    console.result({name: value for name, value in metadata.items() if name != "strides"})
+        _show_columns(console, extra["encoder"])
+    console.line()
+    _show_relevance(console, summary["relevance"])
+    shown = metadata | {"extra": extra | {"fit": summary}}
+    console.result({name: value for name, value in shown.items() if name != "strides"})
 
 
-def _fit_facts(metadata: dict[str, Any], report: dict[str, Any]) -> dict[str, str]:
-    """Of a model that was saved from Python."""
+def _summary_of(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
+    """Of a model that was saved from Python: it has to be loaded."""
     kernel = metadata["kernel"]
-    best = report_of(report).best
-    facts = {
-        "rows": f"{report['rows']}, {report['held_out_rows']} of them held out",
-        "columns": ", ".join(metadata["columns"] or [f"{metadata['n_features']}, without names"]),
-        "targets": str(report["targets"]),
-        "model": f"{report['points']} points, kernel {kernel.get('name', kernel.get('stored'))}",
-        "steps": f"{report['steps']} of {report['planned_steps']} ({report['stopped']})",
-    }
-    if best is not None:
-        nll = number(best.calibration.nll)
-        facts["held out"] = f"RMSE {number(best.rmse)}, NLL {nll} (standardised)"
-    return facts
+    name = kernel.get("name", kernel.get("stored"))
+    return fit_summary(load(path, "cpu"), name, targets=target_names(metadata))
 
 
-def _table_facts(summary: dict[str, Any]) -> dict[str, str]:
-    """Of a model that `softki fit` wrote."""
-    dropped, noise = summary["dropped_rows"], summary["noise_column"]
+def _facts(summary: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]:
+    dropped, column = summary["dropped_rows"], summary["noise_column"]
+    known = metadata["noise_unit"] is not None
+    columns = metadata["columns"] or [f"{metadata['n_features']}, without names"]
     facts = {
-        "fitted to": f"{summary['rows']} rows of {summary['data']}"
+        "fitted to": f"{summary['rows']} rows"
+        + (f" of {summary['data']}" if summary["data"] else "")
         + (f", {dropped} left out as values were missing" if dropped else ""),
+        "columns": "" if "encoder" in metadata["extra"] else ", ".join(columns),
         "target": ", ".join(summary["targets"]),
         "model": f"{summary['points']} points, kernel {summary['kernel']}",
         "noise": "standard deviation "
         + ", ".join(map(number, summary["noise_std"]))
-        + (f", known by row from {noise}" if noise else ""),
+        + (", known by row" if known else "")
+        + (f" from {column}" if column else ""),
         "steps": f"{summary['steps']} of {summary['planned_steps']} ({summary['stopped']})",
         "seconds": f"{summary['seconds']:.1f} on {summary['device']}",
     }
@@ -87,7 +83,7 @@ def _table_facts(summary: dict[str, Any]) -> dict[str, str]:
             f"RMSE {number(figures['rmse'])}, NLL {number(figures['nll'])}, 95% interval covers "
             f"{share(figures['coverage']['0.95'])}, {figures['rows']} rows"
         )
-    return facts
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def _show_columns(console: Console, document: dict[str, Any]) -> None:

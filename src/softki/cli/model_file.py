@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,21 +39,21 @@ class ModelFile:
         if missing is not None:
             with usage():
                 encoder = encoder.with_missing(missing.value)
-        count, targets = metadata["report"]["targets"], extra.get("targets")
         return cls(
             path,
             estimator,
             encoder,
-            targets or (["y"] if count == 1 else [f"y{k}" for k in range(count)]),
-            names_targets=targets is not None,
+            target_names(metadata),
+            names_targets=extra.get("targets") is not None,
             noise=extra.get("fit", {}).get("noise_column"),
         )
 
     def reader(self, path: Path, others: Sequence[str] = ()) -> Batches:
-        """The columns of a file that the model needs, and others."""
+        """The columns of a file that the model needs, others, and those that were constant."""
         types = {column.name: KINDS[column.kind].csv_types for column in self.encoder.columns}
-        inputs = self.encoder.inputs
-        columns = [*inputs, *(name for name in others if name not in inputs)]
+        names, constants = read_batches(path).names, self.encoder.constants
+        others = [*others, *(column.name for column in constants if column.name in names)]
+        columns = list(dict.fromkeys([*self.encoder.inputs, *others]))
         numbers = [*self.targets, self.noise]
         return read_batches(path, columns, types | _types_of_others(others, types, numbers))
 
@@ -64,6 +64,13 @@ class ModelFile:
                 f"{self.path}: does not name its target, as it was saved from Python: fit it by "
                 "softki fit, or use softki.load and score"
             )
+
+
+def target_names(metadata: Mapping[str, Any]) -> list[str]:
+    """The names of the targets, or `y`, or `y0`, `y1`, … where the file does not say them."""
+    count = metadata["report"]["targets"]
+    numbered = ["y"] if count == 1 else [f"y{k}" for k in range(count)]
+    return metadata["extra"].get("targets") or numbered
 
 
 def _types_of_others(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from softki.estimator import Of, SoftKIRegressor
+from softki.exceptions import InvalidInputError
 
 Moments = tuple[np.ndarray, np.ndarray]
 
@@ -17,6 +18,12 @@ def moments(estimator: SoftKIRegressor, x: Any, of: Of = "y") -> Moments:
     if not len(x):
         return np.empty(shape), np.empty(shape)
     mean, std = estimator.predict(x, return_std=True, of=of)
+    strange = ~np.isfinite(mean.reshape(shape) + std.reshape(shape)).all(1)
+    if strange.any():
+        raise InvalidInputError(
+            f"the predictions of {int(strange.sum())} rows are not finite: their inputs are too "
+            "far from those of the fit"
+        )
     return mean.reshape(shape), std.reshape(shape)
 
 

@@ -95,14 +95,18 @@ def plot(
         pictures = _Pictures(file, _target(file, target))
         if data is not None:
             pictures.sample(data, console)
-        kinds = list(dict.fromkeys(kind)) if kind else pictures.possible()
+        kinds = list(dict.fromkeys(kind)) if kind else pictures.possible(console)
         paths = [output if single else output / f"{which.value}.png" for which in kinds]
-        for which, path in zip(kinds, paths, strict=True):
-            picture = _drawn(pictures.figure(which), path.suffix)
-            if not single:
-                _make_folder(output)
-            write_atomically(path, picture)
-            console.note(f"wrote {path}")
+        # All are drawn before the first is written: where one fails, there is none.
+        drawn = [
+            _drawn(pictures.figure(which), path.suffix)
+            for which, path in zip(kinds, paths, strict=True)
+        ]
+    if not single:
+        _make_folder(output)
+    for path, picture in zip(paths, drawn, strict=True):
+        write_atomically(path, picture)
+        console.note(f"wrote {path}")
     console.result({"files": [str(path) for path in paths]})
 
 
@@ -143,21 +147,30 @@ class _Pictures:
         self.x = pa.table({name: rows[:, 2 + j] for j, name in enumerate(names)})
         self.y, self.noise = rows[:, -1] if targets else None, rows[:, 1]
 
-    def possible(self) -> list[PictureKind]:
-        """The pictures that the model and the data allow."""
+    def possible(self, console: Console) -> list[PictureKind]:
+        """The pictures that the model and the data allow; a note says why others are left out."""
         possible = []
         for kind in PictureKind:
-            if kind in _NEED_TARGET:
-                allowed = self.y is not None
-            elif kind in _NEED_NO_DATA:
-                allowed = (
-                    bool(self.file.estimator.fit_report_.history) or kind is PictureKind.relevance
-                )
+            if self.y is None if kind in _NEED_TARGET else self._lacks_data(kind):
+                continue
+            if (reason := self._nothing_to_show(kind)) is not None:
+                console.note(f"{kind.value} is left out: {reason}")
             else:
-                allowed = self.x is not None
-            if allowed:
                 possible.append(kind)
         return possible
+
+    def _lacks_data(self, kind: PictureKind) -> bool:
+        return kind not in _NEED_NO_DATA and self.x is None
+
+    def _nothing_to_show(self, kind: PictureKind) -> str | None:
+        if kind is PictureKind.training and not self.file.estimator.fit_report_.history:
+            return "the fit held out no rows, so that there is no curve"
+        if kind in (PictureKind.points, PictureKind.slice) and not self._varying():
+            return "all rows of the table have the same inputs"
+        return None
+
+    def _varying(self) -> list[int]:
+        return [j for j, column in enumerate(self.x.columns) if len(column.unique()) > 1]
 
     def figure(self, kind: PictureKind) -> Any:
         """The figure of one kind."""
@@ -165,8 +178,10 @@ class _Pictures:
 
         if kind in _NEED_TARGET and self.y is None:
             raise UsageError(f"--kind {kind.value} needs DATA with the column {self.name!r}")
-        if kind not in _NEED_NO_DATA and self.x is None:
+        if self._lacks_data(kind):
             raise UsageError(f"--kind {kind.value} needs DATA")
+        if (reason := self._nothing_to_show(kind)) is not None:
+            raise InvalidInputError(f"--kind {kind.value}: {reason}")
         estimator = self.file.estimator
         if kind is PictureKind.training:
             return plots.TrainingDisplay.from_estimator(estimator).figure_
@@ -182,9 +197,7 @@ class _Pictures:
 
         encodings = self.file.encoder.columns
         categories = {n for column in encodings if column.kind == "category" for n in column.names}
-        varying = [j for j, column in enumerate(self.x.columns) if len(column.unique()) > 1]
-        if not varying:
-            raise InvalidInputError("all columns are constant: there is no slice to draw")
+        varying = self._varying()
         relevance = self.file.estimator.feature_relevance_
         numbers = [j for j in varying if self.x.column_names[j] not in categories]
         features = sorted(numbers or varying, key=lambda j: -relevance[j])[:_SLICES]

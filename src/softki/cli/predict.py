@@ -17,7 +17,7 @@ import typer
 
 from softki.cli.console import Console
 from softki.cli.encoded_batches import EncodedBatches
-from softki.cli.errors import UsageError, usage
+from softki.cli.errors import UsageError, about, usage
 from softki.cli.model_file import ModelFile
 from softki.cli.moments import moments
 from softki.cli.options import (
@@ -97,7 +97,9 @@ def predict(
         batches = EncodedBatches(file, reader, console)
         with _sink(output, columns.schema(reader.schema)) as write:
             for batch, encoded, complete in batches:
-                write(columns.predicted(batch, encoded, complete))
+                with about(data):
+                    predicted = columns.predicted(batch, encoded, complete)
+                write(predicted)
     seconds = time.perf_counter() - start
     left = f" ({batches.incomplete} without prediction)" if batches.incomplete else ""
     if output is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from softki.cli.errors import UsageError, about
 from softki.cli.options import check_named
 from softki.cli.targets import numbers_in
 from softki.data.arrow import pa
-from softki.data.column_kinds import KINDS
+from softki.data.column_kinds import KINDS, categories_of, kind_of
 from softki.data.encoding import (
     Encoded,
     Missing,
@@ -23,8 +23,9 @@ from softki.data.encoding import (
     missing_message,
     unseen_messages,
 )
-from softki.data.readers import read_batches
+from softki.data.readers import file_format, read_batches
 from softki.data.splits import split_indices
+from softki.data.text_hints import stray_text, text_hint
 from softki.exceptions import InvalidInputError
 from softki.inputs import checked_noise
 
@@ -64,11 +65,12 @@ class ColumnChoice:
             ("--noise-variance", [noise] if noise else []),
         ):
             check_named(option, chosen, names, path)
-        for name in (*columns, *drop):
-            if name in others:
-                raise UsageError(
-                    f"{name!r} is a target or the noise: it cannot be an input as well"
-                )
+        if noise in targets:
+            raise UsageError(f"--noise-variance: {noise!r} is a target, it cannot be the noise too")
+        for option, chosen in (("--columns", columns), ("--drop", drop)):
+            for name in chosen:
+                if name in others:
+                    raise UsageError(f"{option}: {name!r} is a target or the noise, and no input")
         inputs = [name for name in columns or names if name not in (*others, *drop)]
         if not inputs:
             raise UsageError(f"{path} has no columns left as inputs")
@@ -83,6 +85,21 @@ class ColumnChoice:
         """The chosen columns, all rows."""
         types = dict.fromkeys(self.others, KINDS["number"].csv_types)
         return read_batches(self.path, [*self.inputs, *self.others], types).table()
+
+    def hints(self, table: Any) -> dict[str, str]:
+        """What inputs that are text may have been meant as, and which value is in the way."""
+        hints = {}
+        for name in self.inputs:
+            if kind_of(table[name], name) == "category":
+                counts = categories_of(table[name])
+                hints[name] = text_hint(counts, self._place(table[name], stray_text(counts)))
+        return {name: hint for name, hint in hints.items() if hint}
+
+    def _place(self, column: Any, text: str | None) -> str:
+        row = -1 if text is None else column.cast(pa.string()).index(text).as_py()
+        if row < 0:
+            return ""
+        return f" in line {row + 2}" if file_format(self.path) == "csv" else f" in row {row + 1}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +126,7 @@ class TrainingTable:
     ) -> TrainingTable:
         """Read, split and encode; refuse, drop or fill in what is missing, and say so."""
         table = choice.table()
-        rows = len(table)
+        rows, hints = len(table), choice.hints(table)
         with about(choice.path):
             numbers = numbers_in(table, choice.others)
             known = np.isfinite(numbers).all(1)
@@ -119,9 +136,13 @@ class TrainingTable:
                 table, numbers, known = table.filter(pa.array(known)), numbers[known], known[known]
             held_back = _test_rows(len(table), test, seed)
             seen = table.filter(pa.array(~held_back)) if test else table
-            encoder = TableEncoder.of(seen.select(choice.inputs), missing)
+            encoder = TableEncoder.of(seen.select(choice.inputs), missing, hints)
             if not encoder.columns:
-                raise InvalidInputError("no column is left that could tell rows apart")
+                raise InvalidInputError(
+                    "there is one row to fit to, and at least two are needed"
+                    if len(seen) == 1
+                    else "no column is left that could tell rows apart"
+                )
             encoded = encoder.encode(table)
             complete = encoded.complete & known
             if missing == "refuse" and not complete.all():
@@ -133,7 +154,7 @@ class TrainingTable:
             if choice.noise:
                 checked_noise(numbers[complete, -1], int(complete.sum()))
         _check_parts(held_back[complete], test)
-        _tell(encoder, encoded, console)
+        _tell(encoder, encoded, hints, console)
         dropped = rows - int(complete.sum())
         if dropped:
             console.note(f"{dropped} of {rows} rows are left out, as values are missing")
@@ -161,15 +182,19 @@ def _check_parts(held_back: np.ndarray, share: float) -> None:
         )
 
 
-def _tell(encoder: TableEncoder, encoded: Encoded, console: Console) -> None:
+def _tell(
+    encoder: TableEncoder, encoded: Encoded, hints: Mapping[str, str], console: Console
+) -> None:
     for column in encoder.columns:
         filled = encoded.missing.get(column.name, 0) if encoder.missing == "impute" else 0
         note = f", {filled} missing filled in with {_shown(column.fill)}" if filled else ""
+        note += f"; {hints[column.name]}" if column.name in hints else ""
         if column.kind != "number" or filled:
             console.note(f"column {column.name!r}: {column}{note}")
     for name, reason in encoder.left_out.items():
         console.note(f"column {name!r}: left out, it {reason}")
-    for message in unseen_messages(encoded.unseen):  # those of training rows are all known
+    # All values of training rows are known.
+    for message in (*unseen_messages(encoded.unseen), *encoder.changed_messages(encoded.changed)):
         console.warn(f"test rows: {message}")
 
 

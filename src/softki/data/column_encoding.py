@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from softki.data.arrow import pa
 from softki.data.column_kinds import KINDS, categories_of, kind_of, numbers_of
+from softki.data.text_hints import text_hint
 from softki.exceptions import InvalidInputError
 
 # A text column with more different values than this is refused.
@@ -46,21 +48,28 @@ class ColumnEncoding:
     categories: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, column: Any, name: str) -> Self:
-        """The encoding of columns like this one, which has a value at least."""
+    def of(cls, column: Any, name: str, hint: str = "") -> Self:
+        """The encoding of columns like this one, which has a value at least.
+
+        The hint says what text may have been meant as, should there be too many categories; by
+        default, that is looked for here.
+        """
         kind = kind_of(column, name)
         if kind == "category":
-            return cls._of_categories(categories_of(column), name)
+            return cls._of_categories(categories_of(column), name, hint)
         numbers = numbers_of(column, kind)
         fill = float(np.median(numbers[np.isfinite(numbers)]))
         return cls(name, kind, round(fill) if kind == "boolean" else fill)
 
     @classmethod
-    def _of_categories(cls, counts: Counter[str], name: str) -> Self:
+    def _of_categories(cls, counts: Counter[str], name: str, hint: str) -> Self:
         if len(counts) > MAX_CATEGORIES:
+            hint = hint or text_hint(counts)
+            advice = f"leave it out (--drop {name}), or group them"
             raise InvalidInputError(
                 f"column {name!r} holds text with {len(counts)} different values, and at most "
-                f"{MAX_CATEGORIES} are one-hot encoded: leave it out (--drop {name}), or group them"
+                f"{MAX_CATEGORIES} are one-hot encoded: "
+                + (f"{hint}; mend that, or leave it out (--drop {name})" if hint else advice)
             )
         most_frequent = min(counts, key=lambda category: (-counts[category], category))
         return cls(name, "category", most_frequent, tuple(sorted(counts)))
@@ -89,6 +98,20 @@ class ColumnEncoding:
         values[absent] = self.fill if impute else np.nan
         return EncodedColumn(values[:, None], absent, np.zeros_like(absent))
 
+    def differing(self, column: Any) -> int:
+        """How many values of a later column are not the one that a constant column had."""
+        if kind_of(column, self.name) == "category" and self.kind != "category":
+            column = _parsed(column, self.kind)
+        if kind_of(column, self.name) not in (self.kind, "null"):
+            return int(is_present(column, self.name).sum())
+        encoded = self.encode(column, impute=False)
+        if self.kind == "category":
+            return int(encoded.unknown.sum())
+        # A number may have been rounded to single precision in one of the files.
+        tolerance = 1e-6 if self.kind == "number" else 0.0
+        same = np.isclose(encoded.values[:, 0], float(self.fill or 0), rtol=tolerance, atol=0.0)
+        return int((~same & ~encoded.absent).sum())
+
     def _one_hot(self, text: Any, impute: bool) -> EncodedColumn:
         absent = ~np.asarray(text.is_valid())
         if impute:
@@ -108,7 +131,7 @@ class ColumnEncoding:
 
 
 def constant_value(column: Any, name: str) -> str | None:
-    """The only value that a column has, in words; None if it has several or none."""
+    """The only value that a column has once it is encoded, in words; None if it has several."""
     kind = kind_of(column, name)
     if kind == "category":
         categories = categories_of(column)
@@ -119,9 +142,24 @@ def constant_value(column: Any, name: str) -> str | None:
     return f"{numbers[0]:g}" if constant else None
 
 
+def is_rounded(column: Any) -> bool:
+    """Whether the values of a column differ, by so little that they are one once encoded."""
+    types, kind = pa.types, column.type
+    exact = types.is_integer(kind) or types.is_decimal(kind) or types.is_temporal(kind)
+    return exact and len(column.drop_null().unique()) > 1
+
+
 def is_present(column: Any, name: str) -> np.ndarray:
     """Whether each row has a value that is neither null nor NaN nor infinite, (n,)."""
     kind = kind_of(column, name)
     if kind == "category":
         return np.asarray(column.cast(pa.string()).is_valid())
     return np.isfinite(numbers_of(column, kind))
+
+
+def _parsed(column: Any, kind: str) -> Any:
+    """Text as what its values were in the fit, if all of it can be read so; else as it is."""
+    for wanted in KINDS[kind].csv_types:
+        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return column.cast(pa.string()).cast(wanted)
+    return column

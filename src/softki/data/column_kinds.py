@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from softki.data.arrow import pa
-from softki.data.csv_types import TIMESTAMPS
+from softki.data.csv_types import DATES
 from softki.exceptions import InvalidInputError
 
 _DAY = 86_400e6  # in microseconds
@@ -32,7 +32,7 @@ KINDS = {
     "number": Kind("numbers", "a number", (pa.float64(),)),
     "boolean": Kind("booleans", "0 and 1", (pa.bool_(),)),
     "category": Kind("categories", "one-hot encoded", (pa.string(),)),
-    "date": Kind("dates", "days since 1970-01-01", TIMESTAMPS),
+    "date": Kind("dates", "days since 1970-01-01", DATES),
     "time": Kind("times of day", "seconds of the day", (pa.time64("us"),)),
     "duration": Kind("durations", "seconds", (pa.float64(),)),
     "null": Kind("nothing", "nothing", ()),

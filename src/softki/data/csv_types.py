@@ -13,9 +13,10 @@ from typing import Any
 
 from softki.data.arrow import pa
 
-TIMESTAMPS = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+# The coarsest first, so that a file written from them looks as the one that was read.
+DATES = (pa.date32(), pa.timestamp("s"), pa.timestamp("us"), pa.timestamp("us", "UTC"))
 # In the order in which they are tried: whole numbers are numbers, and 0 and 1 are no booleans.
-CSV_TYPES = (pa.float64(), pa.bool_(), *TIMESTAMPS, pa.time64("us"), pa.string())
+CSV_TYPES = (pa.float64(), pa.bool_(), *DATES, pa.time64("us"), pa.string())
 # Fields that mean a missing value, in any column.
 MISSING_FIELDS = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 CSV_OPTIONS: dict[str, Any] = {"null_values": MISSING_FIELDS, "strings_can_be_null": True}
@@ -25,7 +26,7 @@ _WANTED = {
     "bool": "true or false",
     "time64[us]": "a time of day",
     "string": "text in UTF-8",
-} | {str(kind): "a date" for kind in TIMESTAMPS}
+} | {str(kind): "a date" for kind in DATES}
 _CONVERSION = re.compile(
     r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to ([^:]+):(?:.*?'(.*?)')?", re.S
 )
@@ -51,14 +52,18 @@ def fitting_types(
         name: list(types.get(name) or CSV_TYPES[_first(inferred.field(name).type) :])
         for name in columns
     }
-    while any(len(candidates) > 1 for candidates in left.values()):
+    failures: dict[str, list[tuple[int, pa.ArrowInvalid]]] = {}  # by column, with the line
+    while any(len(left[name]) > 1 or _may_fail(left[name][0], name in failures) for name in left):
         try:
             _read_all(read({name: candidates[0] for name, candidates in left.items()}))
         except pa.ArrowInvalid as error:
             match = _CONVERSION.match(str(error))
-            column = names[int(match[1])] if match else None
-            if column is None or len(left[column]) == 1:
+            if match is None:
                 raise
+            column = names[int(match[1])]
+            failures.setdefault(column, []).append((int(match[2] or 0), error))
+            if len(left[column]) == 1:  # the type that went furthest is the one that was meant
+                raise max(reversed(failures[column]), key=lambda failure: failure[0])[1] from None
             left[column].pop(0)
         else:
             break
@@ -91,8 +96,13 @@ def _first(inferred: Any) -> int:
     if pa.types.is_boolean(inferred):
         return 1
     if pa.types.is_temporal(inferred):
-        return 4 if pa.types.is_time(inferred) else 2
+        return CSV_TYPES.index(pa.time64("us") if pa.types.is_time(inferred) else DATES[0])
     return 0 if pa.types.is_null(inferred) or _is_number(inferred) else len(CSV_TYPES) - 1
+
+
+def _may_fail(kind: Any, others_failed: bool) -> bool:
+    """Whether the last type that is left has to be tried, so that the best failure is known."""
+    return others_failed and kind != pa.string()
 
 
 def _is_number(kind: Any) -> bool:

@@ -22,7 +22,12 @@ import numpy as np
 
 from softki.checks import check_choice
 from softki.data.arrow import pa
-from softki.data.column_encoding import ColumnEncoding, constant_value, is_present
+from softki.data.column_encoding import (
+    ColumnEncoding,
+    constant_value,
+    is_present,
+    is_rounded,
+)
 from softki.data.column_kinds import categories_of
 from softki.exceptions import InvalidInputError, SoftKIWarning
 
@@ -45,6 +50,7 @@ class Encoded:
         missing: how many values were missing, by column of the table.
         unseen: categories in complete rows that the encoder does not know, as often as they
             occurred, by column.
+        changed: how many values differ from the one of the fit, by column that was constant.
     """
 
     names: list[str]
@@ -52,6 +58,7 @@ class Encoded:
     complete: np.ndarray
     missing: Counter[str]
     unseen: dict[str, Counter[str]]
+    changed: Counter[str]
 
     def table(self, rows: np.ndarray | None = None) -> Any:
         """Rows, by default the complete ones, as a table that an estimator takes."""
@@ -72,6 +79,7 @@ class TableEncoder:
             an error, `drop`, or `impute` (medians and most frequent categories of the rows that
             the encoder was made of).
         left_out: columns that are not used, and why.
+        constants: those of them that had one value, which later tables may not have.
 
     Example:
         >>> table = pa.table({"size": [120.0, 80.0, 95.0], "city": ["Oslo", "Paris", "Oslo"]})
@@ -83,6 +91,7 @@ class TableEncoder:
     columns: tuple[ColumnEncoding, ...]
     missing: Missing = "refuse"
     left_out: Mapping[str, str] = field(default_factory=dict)
+    constants: tuple[ColumnEncoding, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the choice and the names."""
@@ -94,11 +103,14 @@ class TableEncoder:
             )
 
     @classmethod
-    def of(cls, table: Any, missing: Missing = "refuse") -> Self:
+    def of(
+        cls, table: Any, missing: Missing = "refuse", hints: Mapping[str, str] | None = None
+    ) -> Self:
         """The encoder for tables like this one.
 
         A column that holds no value or only one, or the index of a pandas frame, is left out.
-        Rows that `missing` drops are not looked at.
+        Rows that `missing` drops are not looked at. The hints say what columns of text may have
+        been meant as, should they have too many categories.
         """
         table = _as_arrow(table)
         left_out = _useless_columns(table)
@@ -109,12 +121,20 @@ class TableEncoder:
                 raise InvalidInputError(
                     "no row is complete, so that dropping the others leaves none"
                 )
+        constants = []
         for name in names:
             value = constant_value(table[name], name)
-            if value is not None:
+            if value is not None and is_rounded(table[name]):
+                left_out[name] = f"varies by less than float64 can tell ({value})"
+            elif value is not None:
                 left_out[name] = f"is constant ({value})"
-        columns = [ColumnEncoding.of(table[name], name) for name in names if name not in left_out]
-        return cls(tuple(columns), missing, left_out)
+                constants.append(ColumnEncoding.of(table[name], name))
+        columns = [
+            ColumnEncoding.of(table[name], name, (hints or {}).get(name, ""))
+            for name in names
+            if name not in left_out
+        ]
+        return cls(tuple(columns), missing, left_out, tuple(constants))
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Self:
@@ -153,7 +173,8 @@ class TableEncoder:
         """The encoded table, a `pyarrow.Table` of float64.
 
         Rows with missing values are refused, dropped or filled in, as `missing` says. A category
-        that the encoder does not know becomes zeros, with a warning.
+        that the encoder does not know becomes zeros, with a warning; there is one, too, where a
+        column that was left out as constant has other values.
         """
         encoded = self.encode(table)
         if self.missing == "refuse" and not encoded.complete.all():
@@ -162,7 +183,7 @@ class TableEncoder:
                 f"{missing_message(encoded.missing, count)}: remove or fill in such rows, or use "
                 "with_missing('drop') or with_missing('impute')"
             )
-        for message in unseen_messages(encoded.unseen):
+        for message in (*unseen_messages(encoded.unseen), *self.changed_messages(encoded.changed)):
             warnings.warn(message, SoftKIWarning, stacklevel=2)
         return encoded.table()
 
@@ -181,7 +202,22 @@ class TableEncoder:
             for name, rows in unknown.items()
             if rows.any()
         }
-        return Encoded(self.names, values, complete, +missing, unseen)
+        changed = Counter(
+            {
+                constant.name: constant.differing(table.column(constant.name))
+                for constant in self.constants
+                if constant.name in table.schema.names
+            }
+        )
+        return Encoded(self.names, values, complete, +missing, unseen, +changed)
+
+    def changed_messages(self, changed: Mapping[str, int]) -> list[str]:
+        """One sentence a column that was constant and is no longer."""
+        return [
+            f"column {name!r} {self.left_out[name]} in the fit, so that the model does not use it, "
+            f"and {count} {'value is' if count == 1 else 'values are'} different here"
+            for name, count in changed.items()
+        ]
 
     def with_missing(self, missing: Missing) -> Self:
         """This encoder with another choice for missing values."""
@@ -198,16 +234,25 @@ class TableEncoder:
             "columns": [asdict(column) for column in self.columns],
             "missing": self.missing,
             "left_out": dict(self.left_out),
+            "constants": [asdict(column) for column in self.constants],
         }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """The encoder that `to_json` described."""
-        columns = [
-            ColumnEncoding(**(column | {"categories": tuple(column["categories"])}))
-            for column in document["columns"]
-        ]
-        return cls(tuple(columns), document["missing"], dict(document["left_out"]))
+
+        def encodings(columns: Sequence[Mapping[str, Any]]) -> tuple[ColumnEncoding, ...]:
+            return tuple(
+                ColumnEncoding(**{**column, "categories": tuple(column["categories"])})
+                for column in columns
+            )
+
+        return cls(
+            encodings(document["columns"]),
+            document["missing"],
+            dict(document["left_out"]),
+            encodings(document.get("constants", ())),  # files of softki 0.1.0 may not have them
+        )
 
 
 def complete_rows(table: Any, names: Sequence[str]) -> np.ndarray:
@@ -252,10 +297,10 @@ def _useless_columns(table: Any) -> dict[str, str]:
     """Columns without values, and indices of pandas frames, with the reason."""
     useless = {}
     for name in table.column_names:
-        if name in _INDEX_NAMES:
-            useless[name] = "looks like the row index of a pandas frame"
-        elif not is_present(table[name], name).any():
+        if not is_present(table[name], name).any():
             useless[name] = "holds no values"
+        elif name in _INDEX_NAMES:
+            useless[name] = "looks like the row index of a pandas frame"
     return useless
 
 

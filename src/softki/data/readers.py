@@ -18,6 +18,7 @@ from typing import Any
 from softki.checks import nearest
 from softki.data.arrow import pa
 from softki.data.csv_types import CSV_OPTIONS, fitting_types, understood
+from softki.data.text_hints import are_numbers
 from softki.exceptions import InvalidInputError
 
 # Rows of a batch of a Parquet or Arrow file, and bytes of a batch of a CSV file.
@@ -163,6 +164,13 @@ class _CsvBatches(Batches):
         if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
             raise InvalidInputError(
                 f"{self.path}: has one column, {names[0]!r}: columns must be separated by commas"
+            )
+        # pandas calls the columns of a matrix 0, 1, 2, …
+        if are_numbers(names) and names != [str(k) for k in range(len(names))]:
+            some = ",".join(names[:5]) + (",…" if len(names) > 5 else "")
+            raise InvalidInputError(
+                f"{self.path}: has no header: the first row {some!r} looks like data: add a line "
+                "with the names of the columns above it"
             )
         return names
 

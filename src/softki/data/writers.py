@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import Any
 
@@ -43,9 +43,19 @@ def written(path: str | PathLike[str], schema: Any) -> Iterator[Write]:
 
 @contextmanager
 def csv_to(sink: Any, schema: Any) -> Iterator[Write]:
-    """A function that writes record batches as CSV to an open binary file, as they come."""
-    with pa.csv.CSVWriter(sink, schema) as writer:
-        yield writer.write_batch
+    """A function that writes record batches as CSV to an open binary file, as they come.
+
+    The header comes with the first batch: where that fails, nothing is written.
+    """
+    with ExitStack() as stack:
+        writers: list[Any] = []
+
+        def write(batch: Any) -> None:
+            if not writers:
+                writers.append(stack.enter_context(pa.csv.CSVWriter(sink, schema)))
+            writers[0].write_batch(batch)
+
+        yield write
 
 
 def _writer(kind: str, sink: Any, schema: Any) -> Any:

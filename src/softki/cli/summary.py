@@ -1,0 +1,48 @@
+"""What is worth knowing of a fit, for its closing table and for `softki info`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from softki.cli.moments import noise_std
+from softki.estimator import SoftKIRegressor
+
+
+def fit_summary(estimator: SoftKIRegressor, kernel: str, **more: Any) -> dict[str, Any]:
+    """The facts of a fit, in JSON.
+
+    Args:
+        estimator: fitted.
+        kernel: its name.
+        **more: what the estimator does not know: the names of the file, its targets and its noise
+            column, how many of its rows were dropped, the figures on test rows, and how many
+            seconds it all took.
+    """
+    report = estimator.fit_report_
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        names = [f"x{j}" for j in range(estimator.n_features_in_)]
+    held_out = None
+    if (best := report.best) is not None:
+        held_out = {
+            "rows": report.held_out_rows,
+            "rmse": best.rmse,
+            "nll": best.calibration.nll,
+            "units": report.units,
+        }
+    unknown = {"data": None, "targets": None, "dropped_rows": 0, "noise_column": None, "test": None}
+    return {
+        **unknown,
+        "rows": report.rows,
+        "points": report.points,
+        "kernel": kernel,
+        "steps": report.steps,
+        "planned_steps": report.planned_steps,
+        "stopped": report.stopped,
+        "device": report.device,
+        "noise_std": noise_std(estimator).tolist(),
+        "held_out": held_out,
+        "relevance": dict(zip(map(str, names), estimator.feature_relevance_.tolist(), strict=True)),
+        "seconds": sum(report.seconds.values()),
+        **more,
+    }
