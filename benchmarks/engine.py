@@ -1,6 +1,7 @@
 """How fast the engine is, and how that compares with the hardware and with other methods.
 
     .venv/bin/python benchmarks/engine.py [--device cuda] [--growth] [--json FILE]
+    .venv/bin/python benchmarks/engine.py --draw growth.json growth.png
 
 Steps, exact gradients on all rows, posteriors and predictions, on generated rows; beside them a
 plain re-implementation of the published kit's step, and GPyTorch's SGPR and SVGP. With --growth,
@@ -278,15 +279,38 @@ def growth(bench: Bench, json_file: Path | None) -> None:
             result[axis].append((n, m, d, line.milliseconds, line.gigabytes))
             print(f"{'':58}{1e3 * line.milliseconds / n:10.3f} µs a row", flush=True)
     if json_file is not None:
-        json_file.with_suffix(".growth.json").write_text(json.dumps(result))
+        json_file.write_text(json.dumps(result))
+
+
+def draw(measured: Path, picture: Path) -> None:
+    """The curves of `--growth --json FILE` as a picture."""
+    import matplotlib.pyplot as plt
+
+    curves = json.loads(measured.read_text())
+    figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
+    for ax, (axis, points), column in zip(axes, curves.items(), range(3), strict=True):
+        sizes, times = [p[column] for p in points], [p[3] for p in points]
+        ax.loglog(sizes, times, "o-", color="#0072B2")
+        fixed = " ".join(f"{name}={points[0][k]:,}" for k, name in enumerate("nmd") if name != axis)
+        ax.set(xlabel=axis, title=fixed)
+        ax.xaxis.set_minor_formatter("")
+        power = {"n": 1, "m": 2, "d": 1}[axis]
+        ideal = [times[-1] * (size / sizes[-1]) ** power for size in sizes]
+        ax.loglog(sizes, ideal, "k--", linewidth=1, label=f"∝ {axis}" + ("²" if power == 2 else ""))
+        ax.legend()
+    axes[0].set(ylabel="ms", ylim=(1, None))
+    figure.savefig(picture, dpi=100)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--growth", action="store_true", help="only time against n, m and d")
-    parser.add_argument("--json", type=Path, help="also write the table here")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--draw", type=Path, nargs=2, metavar="FILE", help="JSON of --growth, PNG")
     arguments = parser.parse_args()
+    if arguments.draw:
+        return draw(*arguments.draw)
     torch.set_float32_matmul_precision("highest")
     print_versions(arguments.device)
     bench = Bench(arguments.device)
