@@ -4,6 +4,7 @@ The table has 20,000 rows made by `softki.data.robot_arm`: the angles of eight j
 far the hand of the arm is from a fixed point. Run it with `make demo`.
 """
 
+import sys
 import time
 
 import gpytorch
@@ -20,7 +21,7 @@ SUBSET = 2000
 
 
 def soft_kernel_interpolation(x, y, x_test):
-    model = SoftKIRegressor(steps=500, random_state=0, verbose=True).fit(x, y)
+    model = SoftKIRegressor(steps=500, random_state=0, verbose=sys.stderr.isatty()).fit(x, y)
     mean, std = model.predict(x_test, return_std=True)
     return mean, std.square()
 
