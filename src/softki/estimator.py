@@ -25,6 +25,7 @@ from softki.kernels import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
 from softki.posterior import Posterior
 from softki.progress import progress
+from softki.relevance import feature_relevance
 from softki.report import FitReport
 from softki.settings import FitSettings, ObjectiveName
 from softki.solvers import Solver
@@ -36,8 +37,6 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _BLOCK = 1 << 22
 # A standardised value beyond this has no square in float64.
 _FARTHEST = 1e150
-# Rows on which the relevance of the columns is measured, at most.
-_RELEVANCE_ROWS = 2000
 
 Of = Literal["y", "f"]
 
@@ -147,7 +146,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 device=device,
                 callbacks=callbacks,
             )
-        relevance = _relevance(result.posterior, x, settings.seed)
+        relevance = feature_relevance(result.posterior, x, settings.seed)
         # All at the end: a fit that fails leaves an earlier one as it was.
         validate_data(self, table, reset=True, skip_check_array=True)
         self.fit_, self.n_iter_ = result, result.report.steps
@@ -432,17 +431,6 @@ def _seed(random_state: Any) -> int:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError as error:
         raise InvalidInputError(f"random_state: {error}") from error
-
-
-def _relevance(posterior: Posterior, x: Tensor, seed: int) -> np.ndarray:
-    """Root mean square gradient of the mean by column, over some rows of x, summing to one."""
-    generator = torch.Generator("cpu").manual_seed(seed)
-    rows = torch.randperm(len(x), generator=generator, device="cpu")[:_RELEVANCE_ROWS]
-    gradient = posterior.mean.gradient(x[rows.to(x.device)])  # (n, t, d)
-    relevance = gradient.square().mean((0, 1)).sqrt()
-    total = relevance.sum()
-    d = len(relevance)
-    return np.asarray((relevance / total if total > 0 else relevance + 1 / d).cpu())
 
 
 @contextmanager

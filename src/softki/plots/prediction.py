@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from softki.metrics import half_width
 from softki.plots._axes import IDEAL, MISS, MODEL, one_axes
-from softki.plots._data import predictions, sample_rows
+from softki.plots._data import sample_rows
+from softki.plots._rows import RowsDisplay
 
 
-@dataclass(repr=False, eq=False)
-class PredictionDisplay:
+class PredictionDisplay(RowsDisplay):
     """Predicted against observed values, with a central interval as the error bar of each row.
 
     Rows whose interval misses the observed value have another colour. Their share in the legend
@@ -42,65 +41,6 @@ class PredictionDisplay:
         >>> plt.close(display.figure_)
     """
 
-    y_true: np.ndarray
-    y_pred: np.ndarray
-    y_std: np.ndarray
-    target_name: str = "y"
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        target: int = 0,
-        level: float = 0.95,
-        max_rows: int = 300,
-        random_state: int | np.random.RandomState | None = 0,
-        ax: Any = None,
-    ) -> Self:
-        """Predict the rows of X, and draw.
-
-        Args:
-            estimator: fitted, with `predict(X, return_std=True)`.
-            X: inputs (n, d), best of rows that the fit has not seen.
-            y: observed targets, in the shape they had in fit.
-            target: index of the target to draw, if there are several.
-            level: of the central interval.
-            max_rows: rows to draw; of more, a random sample.
-            random_state: seed of the sample.
-            ax: matplotlib axes to draw on; None for a new figure.
-        """
-        y_true, y_pred, y_std, name = predictions(estimator, X, y, target)
-        return cls.from_predictions(
-            y_true,
-            y_pred,
-            y_std,
-            target_name=name,
-            level=level,
-            max_rows=max_rows,
-            random_state=random_state,
-            ax=ax,
-        )
-
-    @classmethod
-    def from_predictions(
-        cls,
-        y_true: np.ndarray,
-        y_pred: np.ndarray,
-        y_std: np.ndarray,
-        *,
-        target_name: str = "y",
-        level: float = 0.95,
-        max_rows: int = 300,
-        random_state: int | np.random.RandomState | None = 0,
-        ax: Any = None,
-    ) -> Self:
-        """Draw for given observations, means and standard deviations of y, (n,) each."""
-        display = cls(y_true, y_pred, y_std, target_name)
-        return display.plot(ax, level=level, max_rows=max_rows, random_state=random_state)
-
     def plot(
         self,
         ax: Any = None,
@@ -109,7 +49,7 @@ class PredictionDisplay:
         max_rows: int = 300,
         random_state: int | np.random.RandomState | None = 0,
     ) -> Self:
-        """Draw; the arguments are those of `from_estimator`."""
+        """Draw; see `RowsDisplay.plot`."""
         half = half_width(level) * self.y_std
         inside = np.abs(self.y_true - self.y_pred) <= half
         drawn = sample_rows(len(inside), max_rows, random_state)
