@@ -28,6 +28,8 @@ from softki.engine import Interpolated, WeightGradient, temperature_gradient
 MAX_POINTS = 16_384
 # From so many rows on, a product by parts in bfloat16 is faster than one in float32.
 _MANY_ROWS = 8192
+# Products of bfloat16 with results in float32 came with torch 2.8.
+_FLOAT32_FROM_BFLOAT16 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
 
 
 @triton.jit
@@ -152,7 +154,7 @@ class _Fused:
         return _interpolated(self.x, self.z, torch.float32)
 
     def times(self, matrix: Tensor) -> Tensor:
-        if len(self.x) < _MANY_ROWS:
+        if len(self.x) < _MANY_ROWS or not _FLOAT32_FROM_BFLOAT16:
             return self.weights @ matrix
         split = _interpolated(self.x, self.z, torch.bfloat16)
         return torch.mm(split, _split_columns(matrix), out_dtype=torch.float32)
