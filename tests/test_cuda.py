@@ -201,7 +201,7 @@ def test_without_triton_the_plain_engine_is_taken_and_named(
 
 
 def test_a_step_that_fails_in_a_graph_is_done_again_without() -> None:
-    """A row of infinite noise-free targets cannot be: NaN targets in one batch stand for it."""
+    """A target that is NaN makes the gradient of its batch NaN, as a failed factorisation does."""
     x, y = training_data()
     data = Data(x, y[:, None].clone())
     data.y[0] = torch.nan
