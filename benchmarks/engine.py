@@ -30,6 +30,7 @@ from softki.engine import engine_for
 from softki.fitting import posterior_of, statistics_of
 from softki.kernels import Matern32
 from softki.objective import backward, exact
+from softki.runtime import prepared
 from softki.training import _adam
 
 
@@ -311,9 +312,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.draw:
         return draw(*arguments.draw)
-    torch.set_float32_matmul_precision("highest")
     print_versions(arguments.device)
-    bench = Bench(arguments.device)
+    with prepared():
+        measure(Bench(arguments.device), arguments)
+
+
+def measure(bench: Bench, arguments: argparse.Namespace) -> None:
     if arguments.growth:
         return growth(bench, arguments.json)
     if arguments.device == "cpu":

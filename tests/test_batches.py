@@ -17,7 +17,7 @@ def numbered(n: int, noise: bool = False) -> Data:
 def test_chunks_cover_all_rows_in_order() -> None:
     data = numbered(10_000, noise=True)
     chunks = data.chunks(points=1024)
-    assert [len(batch.x) for batch in chunks] == [4096, 4096, 1808]
+    assert [len(batch.x) for batch in chunks] == [2048, 2048, 2048, 2048, 1808]
     for part, whole in zip(
         zip(*chunks, strict=True), (data.x, data.y, data.noise_scale), strict=True
     ):

@@ -49,9 +49,9 @@ class Data:
         """All rows, or those at the index, in chunks whose (rows, m) work stays small.
 
         Example:
-            >>> data = Data(torch.zeros(9000, 2), torch.zeros(9000, 1))
+            >>> data = Data(torch.zeros(2500, 2), torch.zeros(2500, 1))
             >>> [len(batch.x) for batch in data.chunks(points=512)]
-            [8192, 808]
+            [1024, 1024, 452]
         """
         return _Chunks(self, index, chunk_rows(max(points, self.x.shape[1]), self.x.device))
 
@@ -103,9 +103,11 @@ class Minibatches:
 
 
 def chunk_rows(width: int, device: torch.device) -> int:
-    """Rows to hold at once: each float64 array of that width has 32 MB on a CPU, 512 MB on a GPU.
+    """Rows to hold at once, where the width is the larger of m and d.
 
-    The width is the larger of m and d; a few such arrays are alive at a time.
+    On a GPU each float64 array of that size has 512 MB. On a CPU it stays in the cache where it
+    can: twice as many rows as the width, with 4 to 32 MB; a few such arrays are alive at a time.
     """
-    elements = 1 << (26 if device.type == "cuda" else 22)
-    return max(256, elements // width)
+    if device.type == "cuda":
+        return max(256, (1 << 26) // width)
+    return max(256, min(max(2 * width, (1 << 19) // width), (1 << 22) // width))

@@ -96,12 +96,12 @@ class _Plain:
 
     def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
         weighted = gradient.full(self.weights).mul_(self.weights)
-        # The logits are −distance, hence the sign.
-        distance_gradient = torch.addcmul(
+        logit_gradient = torch.addcmul(
             weighted, self.weights, weighted.sum(1, keepdim=True), value=-1
-        ).neg_()
-        z_gradient, moment = scaled_gradient(self.pairs, distance_gradient)
-        return z_gradient, temperature_gradient(moment, self.temperature)
+        )
+        # The logits are −distance, hence the signs.
+        z_gradient, moment = scaled_gradient(self.pairs, logit_gradient)
+        return -z_gradient, temperature_gradient(-moment, self.temperature)
 
 
 def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:

@@ -24,6 +24,7 @@ from softki.model import SoftKI
 from softki.posterior import Posterior
 from softki.report import Callback, FitReport
 from softki.rows import Rows
+from softki.runtime import prepared
 from softki.settings import FitSettings
 from softki.solvers import solve, statistics_for
 from softki.statistics import Statistics
@@ -49,7 +50,7 @@ class Fit:
         """
         device = self.posterior.points.device
         data = checked_data(x, y, noise_variance, self.settings.dtype, device)
-        with _full_float32():
+        with prepared():
             statistics = self.statistics + statistics_of(self.model, data, self.settings)
             report = replace(self.report, rows=statistics.count)
             posterior = posterior_of(
@@ -93,7 +94,7 @@ def fit(
     generator = torch.Generator("cpu").manual_seed(settings.seed)
     split = split_rows(len(data), settings.held_out, generator)
     seconds: dict[str, float] = {}
-    with torch.inference_mode(False), torch.enable_grad(), _full_float32():
+    with torch.inference_mode(False), torch.enable_grad(), prepared():
         with _timed(seconds, "initialization", data.x.device):
             model = model or initial_model(data.x, settings, generator)
             _check_model(model, data)
@@ -196,17 +197,6 @@ def _final_posterior(
         report.calibration = figures.calibration
         statistics = statistics + statistics_of(model, data, settings, held_out)
     return posterior_of(model, statistics, settings, report.calibration, report), statistics
-
-
-@contextmanager
-def _full_float32() -> Iterator[None]:
-    """Float32 products in full precision: the shorter formats of GPUs ruin the gradient."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 @contextmanager

@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from softki.products import gram
-from softki.solvers import Solution, factorise, solve_qr, solve_whitened
+from softki.solvers import (
+    Solution,
+    Whitened,
+    factorise,
+    solve_factorised,
+    solve_qr,
+    solve_whitened,
+    whitened_log_likelihood,
+)
 from softki.statistics import SquareRootStatistics, Statistics
 
 
@@ -41,32 +49,38 @@ def likelihood_gradient(
     No inverse of K appears: the textbook ½[K⁻¹ − K⁻¹(P + μμᵀ)K⁻¹] loses as many digits as K's
     condition number has.
     """
-    solution = _solve(K, statistics, noise_variance)
-    assert solution.log_likelihood is not None
     if isinstance(statistics, SquareRootStatistics):
+        solution = solve_qr(K, statistics, noise_variance)
+        assert solution.log_likelihood is not None
         kernel, noise = _square_root_gradient(K, statistics, noise_variance)
-    else:
-        kernel, noise = gram_gradient(statistics, noise_variance, solution.mean, solution.root)
-    return LikelihoodGradient(solution.log_likelihood, solution, kernel, noise)
+        return LikelihoodGradient(solution.log_likelihood, solution, kernel, noise)
+    whitened = solve_factorised(factorise(K, "the kernel matrix K"), statistics, noise_variance)
+    log_likelihood = whitened_log_likelihood(whitened, statistics, noise_variance)
+    kernel, noise = gram_gradient(whitened, statistics, noise_variance)
+    solution = Solution(whitened.mean, whitened.root, log_likelihood)
+    return LikelihoodGradient(log_likelihood, solution, kernel, noise)
 
 
 def gram_gradient(
-    statistics: Statistics, noise_variance: Tensor, mean: Tensor, root: Tensor
+    whitened: Whitened, statistics: Statistics, noise_variance: Tensor
 ) -> tuple[Tensor, Tensor]:
     """∂/∂K and ∂/∂β² by Woodbury, from the Gram form.
 
-    A = (G − GPG/β²)/β²,   a = (V − Gμ)/β²,   ‖y − Sμ‖² = yy − μᵀ(2V − Gμ)
+    With Z = root G/β², so that ZᵀZ = GPG/β⁴,
+
+        A = G/β² − ZᵀZ,   a = (V − Gμ)/β²,   tr(GP)/β² = Σ Z∘root,   ‖y − Sμ‖² = yy − μᵀ(2V − Gμ)
 
     The differences lose digits as n/β² grows: about 7 are left at 5·10¹⁰.
     """
     G, V, t = statistics.gram, statistics.cross, statistics.targets
-    root_G, G_mean = root @ G, G @ mean  # (r, m), (m, t)
-    A = (G - gram(root_G) / noise_variance) / noise_variance
+    mean, Z = whitened.mean, whitened.root_gram()
+    G_mean = G @ mean  # (m, t)
     a = (V - G_mean) / noise_variance
+    kernel = torch.addmm(t * (G / noise_variance - gram(Z)), a, a.T, alpha=-1)
     residual = statistics.target_square.sum() - (mean * (2 * V - G_mean)).sum()
-    trace = (root_G * root).sum()  # tr(GP)
-    noise = t * statistics.count - (t * trace + residual) / noise_variance
-    return (t * A - a @ a.T) / 2, noise / (2 * noise_variance)
+    trace = (Z * whitened.root).sum()
+    noise = t * (statistics.count - trace) - residual / noise_variance
+    return kernel / 2, noise / (2 * noise_variance)
 
 
 def _square_root_gradient(

@@ -116,7 +116,7 @@ def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
 
     @cache
     def kernel() -> tuple[Tensor, Tensor]:
-        gradient, noise = gram_gradient(statistics, noise_variance, mean, solution.root)
+        gradient, noise = gram_gradient(solution, statistics, noise_variance)
         return gradient / size, noise / size
 
     @cache

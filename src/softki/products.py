@@ -1,11 +1,13 @@
 """Matrix products at the cost of what is not known beforehand, where that pays.
 
-A symmetric product of many rows on a GPU is computed by its lower blocks, and on a CPU the zeros
-of a triangular factor are left out. Elsewhere the whole product is faster.
+A symmetric product is computed by the blocks on and above (or below) its diagonal, and the zeros
+of a triangular factor are left out. On a CPU both operands are read along their rows, which BLAS
+does fastest; on a GPU only products of many rows are worth several calls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -27,8 +29,27 @@ def gram(A: Tensor) -> Tensor:
                 [14., 20.]])
     """
     n, m = A.shape
-    if not A.is_cuda or n < _MANY_ROWS:
-        return A.T @ A
+    if A.is_cuda:
+        return A.T @ A if n < _MANY_ROWS else _gram_of_columns(A)
+    return A.T @ A if m < _MANY_POINTS else _gram_of_rows(A.T.contiguous())
+
+
+def gram_and_cross(A: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+    """AᵀA and AᵀY of A (n, m) and Y (n, t), in the precision of Y.
+
+    Example:
+        >>> gram_and_cross(torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [1.0]]).double())
+        (tensor([[5.]], dtype=torch.float64), tensor([[3.]], dtype=torch.float64))
+    """
+    if A.is_cuda:
+        A = A.to(Y.dtype)
+        return gram(A), A.T @ Y
+    rows = A.T.contiguous().to(Y.dtype)  # in this order, which is faster
+    return gram(rows.T), rows @ Y
+
+
+def _gram_of_columns(A: Tensor) -> Tensor:
+    m = A.shape[1]
     result = A.new_empty(m, m)
     for part in _parts(m):
         below = slice(part.start, m)
@@ -37,31 +58,43 @@ def gram(A: Tensor) -> Tensor:
     return result
 
 
-def congruence(L: Tensor, G: Tensor) -> Tensor:
-    """LᵀGL, for a lower triangular L and a symmetric G, both (m, m).
+def _gram_of_rows(rows: Tensor) -> Tensor:
+    m = len(rows)
+    result = rows.new_empty(m, m)
+    for part in _parts(m):
+        until, before = slice(0, part.stop), slice(0, part.start)
+        torch.mm(rows[part], rows[until].T, out=result[part, until])
+        result[before, part] = result[part, before].T
+    return result
+
+
+def congruence(L: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+    """LᵀG and LᵀGL, for a lower triangular L and a symmetric G, both (m, m).
 
     Example:
         >>> L = torch.tensor([[2.0, 0.0], [1.0, 1.0]])
-        >>> congruence(L, torch.eye(2))
+        >>> congruence(L, torch.eye(2))[1]
         tensor([[5., 1.],
                 [1., 1.]])
     """
     m = len(L)
     if L.is_cuda or m < _MANY_POINTS:
-        return L.T @ G @ L
-    left, result = L.new_empty(m, m), L.new_empty(m, m)
-    for part in _parts(m):  # LᵀG
-        below = slice(part.start, m)
-        left[part] = L[below, part].T @ G[below]
+        left = L.T @ G
+        return left, left @ L
+    upper = L.T.contiguous()
+    right, result = L.new_empty(m, m), L.new_empty(m, m)  # GL, LᵀGL
     for part in _parts(m):
-        below = slice(part.start, m)
-        result[below, part] = left[below, below] @ L[below, part]
-        result[part, below] = result[below, part].T
-    return result
+        beyond = slice(part.start, m)
+        torch.mm(G[:, beyond], upper[part, beyond].T, out=right[:, part])
+    for part in _parts(m):
+        beyond, until, before = slice(part.start, m), slice(0, part.stop), slice(0, part.start)
+        torch.mm(upper[part, beyond], right[beyond, until], out=result[part, until])
+        result[before, part] = result[part, before].T
+    return right.T, result
 
 
-def solve_lower(L: Tensor, right: Tensor) -> Tensor:
-    """L⁻¹ right, for a lower triangular L (m, m).
+def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:
+    """The map from a matrix to L⁻¹ times it, for a lower triangular L (m, m).
 
     On a GPU a triangular solve is a long chain of small kernels. There, the inverse of L is put
     together from those of its diagonal blocks, doubling their size with two products a time,
@@ -69,15 +102,16 @@ def solve_lower(L: Tensor, right: Tensor) -> Tensor:
         [A 0; C B]⁻¹ = [A⁻¹ 0; −B⁻¹CA⁻¹ B⁻¹].
 
     Example:
-        >>> solve_lower(torch.tensor([[2.0, 0.0], [1.0, 1.0]]), torch.eye(2))
+        >>> lower_solver(torch.tensor([[2.0, 0.0], [1.0, 1.0]]))(torch.eye(2))
         tensor([[ 0.5000,  0.0000],
                 [-0.5000,  1.0000]])
     """
     m = len(L)
     blocks = m // _BASE
     if not L.is_cuda or m % _BASE or blocks & (blocks - 1) or m > _MAX_INVERSE:
-        return torch.linalg.solve_triangular(L, right, upper=False)
-    return _lower_inverse(L) @ right
+        rows = L.contiguous()
+        return lambda right: torch.linalg.solve_triangular(rows, right, upper=False)
+    return _lower_inverse(L).matmul
 
 
 def _lower_inverse(L: Tensor) -> Tensor:

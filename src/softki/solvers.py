@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 from softki.checks import check_choice
 from softki.conjugate_gradients import conjugate_gradients
 from softki.exceptions import ConvergenceWarning, InvalidInputError, NumericalError
-from softki.products import congruence, solve_lower
+from softki.products import congruence, lower_solver
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 
 _CG_ITERATIONS = 1000
@@ -101,22 +102,24 @@ def solve_whitened(K: Tensor, statistics: Statistics, noise_variance: Tensor) ->
 
 
 class Whitened(NamedTuple):
-    """The posterior of u, and what else log p needs."""
+    """The posterior of u, and what else log p and its gradient need."""
 
     mean: Tensor  # μ, (m, t)
     root: Tensor  # (m, m)
     half: Tensor  # root V/β², (m, t)
     factor: Tensor  # LB, (m, m)
+    root_gram: Callable[[], Tensor]  # root G/β², (m, m)
 
 
 def solve_factorised(L: Tensor, statistics: Statistics, noise_variance: Tensor) -> Whitened:
     """As `solve_whitened`, given the Cholesky factor L of K, and without log p."""
-    B = congruence(L, statistics.gram / noise_variance)
+    left, B = congruence(L, statistics.gram / noise_variance)
     B.diagonal().add_(1)
     LB = factorise(B, "B = I + LᵀGL/β²")
-    root = solve_lower(LB, L.T)
+    solve = lower_solver(LB)
+    root = solve(L.T)
     half = root @ statistics.cross / noise_variance
-    return Whitened(root.T @ half, root, half, LB)
+    return Whitened(root.T @ half, root, half, LB, lambda: solve(left))
 
 
 def whitened_log_likelihood(
@@ -133,9 +136,13 @@ def factorise(matrix: Tensor, name: str) -> Tensor:
 
     Nothing can be read back while a CUDA graph is captured: there, a failure gives NaN.
     """
-    L, info = torch.linalg.cholesky_ex(matrix)
-    if matrix.is_cuda and torch.cuda.is_current_stream_capturing():
-        return torch.where(info == 0, L, torch.nan)
+    if matrix.is_cuda:
+        L, info = torch.linalg.cholesky_ex(matrix)
+        if torch.cuda.is_current_stream_capturing():
+            return torch.where(info == 0, L, torch.nan)
+    else:
+        upper, info = torch.linalg.cholesky_ex(matrix, upper=True)  # a quarter faster than lower
+        L = upper.T
     if int(info) != 0 or not bool(L.diagonal().isfinite().all()):
         raise NumericalError(f"{name} is not positive definite in {matrix.dtype}")
     return L

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from softki.exceptions import InvalidInputError
-from softki.products import gram
+from softki.products import gram_and_cross
 
 
 class Features(NamedTuple):
@@ -132,7 +132,7 @@ class GramStatistics(Statistics):
     def from_block(cls, block: Features) -> Self:
         """G, V and yy of one block, accumulated in float64."""
         S, Y, log_noise = _whitened(block)
-        return cls(len(S), log_noise, gram(S), S.T @ Y, Y.square().sum(0))
+        return cls(len(S), log_noise, *gram_and_cross(S, Y), Y.square().sum(0))
 
     def __add__(self, other: Self) -> Self:
         """G + G', V + V', yy + yy'."""
@@ -190,7 +190,8 @@ class SquareRootStatistics(Statistics):
     def from_block(cls, block: Features) -> Self:
         """R of one block, by a QR in float64."""
         S, Y, log_noise = _whitened(block)
-        return cls(len(S), log_noise, _triangular_factor(torch.cat([S, Y], 1)), S.shape[1])
+        factor = _triangular_factor(torch.cat([S.double(), Y], 1))
+        return cls(len(S), log_noise, factor, S.shape[1])
 
     def __add__(self, other: Self) -> Self:
         """R of the two factors stacked."""
@@ -204,8 +205,8 @@ class SquareRootStatistics(Statistics):
 
 
 def _whitened(block: Features) -> tuple[Tensor, Tensor, float]:
-    """S/σ and Y/σ in float64, and Σ log σ²."""
-    S, Y, scale = block.weights.double(), block.targets.double(), block.noise_scale
+    """S/σ and Y/σ, and Σ log σ²; all in float64, but for S where no σ is known."""
+    S, Y, scale = block.weights, block.targets.double(), block.noise_scale
     if scale is None:
         return S, Y, 0.0
     scale = scale.double()

@@ -1,0 +1,55 @@
+"""What a fit asks of torch and the process, for as long as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import joblib
+import torch
+
+# The largest block after which malloc adapts (DEFAULT_MMAP_THRESHOLD_MAX of 64-bit glibc), less
+# what malloc itself adds to it.
+_BLOCK = (1 << 25) - (1 << 16)
+
+
+@contextmanager
+def prepared() -> Iterator[None]:
+    """Exact float32 products, no more threads than processors, freed memory used again.
+
+    The shorter formats of float32 that GPUs multiply in would ruin the gradient. Torch starts a
+    thread for each processor of the machine, also where the process may use a few of them (a
+    container, a batch job, an affinity); `joblib.cpu_count` knows these limits. A smaller number
+    that was asked for is left as it is. Both are put back afterwards.
+
+    Example:
+        >>> threads = torch.get_num_threads()
+        >>> with prepared():
+        ...     torch.get_num_threads() <= joblib.cpu_count()
+        True
+        >>> torch.get_num_threads() == threads
+        True
+    """
+    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    fewer = min(threads, joblib.cpu_count())
+    try:
+        torch.set_float32_matmul_precision("highest")
+        if fewer < threads:
+            torch.set_num_threads(fewer)
+        _keep_freed_memory()
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        if fewer < threads:
+            torch.set_num_threads(threads)
+
+
+def _keep_freed_memory() -> None:
+    """Let the process keep the memory of arrays of up to 32 MB, to use it again.
+
+    malloc of glibc hands such blocks back to the system, and each new one costs a page fault for
+    every 4 kB: thousands in a step of training. It stops doing so once a block of that size has
+    been freed, which this does. The block is never written to; with another malloc, nothing
+    happens.
+    """
+    torch.empty(_BLOCK, dtype=torch.uint8, device="cpu")
