@@ -1,11 +1,13 @@
 """How fast the engine is, and how that compares with the hardware and with other methods.
 
-    .venv/bin/python benchmarks/engine.py [--device cuda] [--growth] [--json FILE]
+    .venv/bin/python benchmarks/engine.py [--device cuda] [--json FILE]
+    .venv/bin/python benchmarks/engine.py --growth [--device cuda] [--json FILE]
     .venv/bin/python benchmarks/engine.py --draw growth.json growth.png
+    SOFTKI_DATA=folder .venv/bin/python benchmarks/engine.py --accuracy [--device cuda] [--seeds 3]
 
 Steps, exact gradients on all rows, posteriors and predictions, on generated rows; beside them a
-plain re-implementation of the published kit's step, and GPyTorch's SGPR and SVGP. With --growth,
-only time against n, m and d.
+plain re-implementation of the published kit's step, and GPyTorch's SGPR and SVGP. Or only time
+against n, m and d (--growth), or the seconds until a test error is reached (--accuracy).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 
 import gpytorch
 import torch
+from rivals import SGPR, SVGP, PublishedStep
 from torch import Tensor, nn
 from uci import print_versions
 
@@ -118,6 +121,17 @@ def problem(bench: Bench, n: int, m: int, d: int) -> tuple[Data, SoftKI]:
     return Data(x, y), SoftKI(z, Matern32(d), torch.full((d,), T), 0.01).to(bench.device)
 
 
+def step_operations(b: int, m: int) -> dict[torch.dtype, float]:
+    """Of a step: as `product_operations`, and the m×m algebra in float64.
+
+    LᵀG and LᵀGL of a triangular L (4/3 m³), two factorisations (m³/3 each), two triangular solves
+    (m³ each), and the symmetric ZᵀZ and P (m³ each).
+    """
+    operations = product_operations(b, m)
+    operations[torch.float64] += 6 * m**3
+    return operations
+
+
 def product_operations(n: int, m: int) -> dict[torch.dtype, float]:
     """Of the exact gradient: SᵀS in float64 (it is symmetric), SP in float32."""
     return {torch.float64: n * m**2, torch.float32: 2 * n * m**2}
@@ -135,7 +149,7 @@ def step(bench: Bench, b: int, m: int, d: int) -> Line:
 
     name = f"step, b={b}, m={m}, d={d}: softki"
     if why_not(model, data, "exact", 1, engine_for(data.x, m)) is not None:
-        return bench.line(name, eager, 15)
+        return bench.line(name, eager, 15, step_operations(b, m))
     for _ in range(3):
         eager()
     steps = GraphSteps(model, data, optimizer, lambda i: index, lambda i: None)
@@ -144,33 +158,7 @@ def step(bench: Bench, b: int, m: int, d: int) -> Line:
         for _ in steps.run(range(100, 120)):
             pass
 
-    return bench.line(name, graphed, 20, calls=20)
-
-
-class PublishedStep(nn.Module):
-    """The step of the published kit: a b×m×d tensor of differences, and autograd throughout."""
-
-    def __init__(self, x: Tensor, m: int) -> None:
-        super().__init__()
-        d = x.shape[1]
-        self.z = nn.Parameter(x[:m].clone())
-        self.temperature = nn.Parameter(torch.ones(d))
-        self.log_lengthscale = nn.Parameter(torch.zeros(d))
-        self.log_outputscale = nn.Parameter(torch.zeros(()))
-        self.log_noise = nn.Parameter(torch.tensor(-2.0))
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        distance = (x[:, None] / self.temperature - self.z).norm(dim=2)
-        weights = torch.softmax(-distance, 1)
-        scaled = self.z / self.log_lengthscale.exp()
-        r = math.sqrt(3) * torch.cdist(scaled, scaled)
-        K = self.log_outputscale.exp() * (1 + r) * torch.exp(-r)
-        L = torch.linalg.cholesky(K + 1e-3 * torch.eye(len(K), device=K.device))
-        noise = self.log_noise.exp().expand(len(x))
-        normal = torch.distributions.LowRankMultivariateNormal(
-            torch.zeros_like(y), weights @ L, noise
-        )
-        return -normal.log_prob(y) / len(x)
+    return bench.line(name, graphed, 20, step_operations(b, m), calls=20)
 
 
 def optimising(
@@ -193,18 +181,6 @@ def published(bench: Bench, b: int, m: int, d: int, beside: Line) -> None:
     bench.line("  the published kit's", work, 7, beside=beside)
 
 
-class SVGP(gpytorch.models.ApproximateGP):
-    def __init__(self, z: Tensor) -> None:
-        distribution = gpytorch.variational.CholeskyVariationalDistribution(len(z))
-        super().__init__(gpytorch.variational.VariationalStrategy(self, z, distribution))
-        self.mean_module = gpytorch.means.ConstantMean()
-        base = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=z.shape[1])
-        self.covar_module = gpytorch.kernels.ScaleKernel(base)
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def svgp(bench: Bench, b: int, d: int, beside: Line) -> None:
     data, _ = problem(bench, b, 8, d)
     model = SVGP(torch.randn(1024, d)).to(bench.device)
@@ -213,20 +189,6 @@ def svgp(bench: Bench, b: int, d: int, beside: Line) -> None:
     parameters = [*model.parameters(), *likelihood.parameters()]
     work = optimising(lambda: -bound(model(data.x), data.y[:, 0]), iter(parameters))
     bench.line("  GPyTorch SVGP, m=1024", work, 7, beside=beside)
-
-
-class SGPR(gpytorch.models.ExactGP):
-    def __init__(self, x: Tensor, y: Tensor, m: int) -> None:
-        likelihood = gpytorch.likelihoods.GaussianLikelihood()
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ConstantMean()
-        base = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=x.shape[1])
-        self.covar_module = gpytorch.kernels.InducingPointKernel(
-            gpytorch.kernels.ScaleKernel(base), x[:m].clone(), likelihood
-        )
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def sgpr(bench: Bench, n: int, m: int, d: int, beside: Line) -> None:
@@ -266,11 +228,11 @@ def posterior_and_prediction(bench: Bench, n: int, rows: int, m: int, d: int) ->
 
 
 def growth(bench: Bench, json_file: Path | None) -> None:
-    top = 2_000_000 if bench.device.type == "cuda" else 200_000
+    top, n0 = (2_000_000, 500_000) if bench.device.type == "cuda" else (200_000, 20_000)
     curves = {
         "n": [(n, 512, 8) for n in (10_000, 50_000, 200_000, 1_000_000, 2_000_000) if n <= top],
-        "m": [(20_000, m, 8) for m in (128, 256, 512, 1024, 2048)],
-        "d": [(20_000, 512, d) for d in (4, 16, 64, 256)],
+        "m": [(n0, m, 8) for m in (128, 256, 512, 1024, 2048)],
+        "d": [(n0, 512, d) for d in (4, 16, 64, 256)],
     }
     result = {}
     for axis, sizes in curves.items():
@@ -307,6 +269,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--growth", action="store_true", help="only time against n, m and d")
+    parser.add_argument("--accuracy", action="store_true", help="only time to a test error")
+    parser.add_argument("--seeds", type=int, default=1, help="of --accuracy")
+    parser.add_argument("--limit", type=float, default=60, help="of --accuracy: seconds, at most")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--draw", type=Path, nargs=2, metavar="FILE", help="JSON of --growth, PNG")
     arguments = parser.parse_args()
@@ -320,6 +285,13 @@ def main() -> None:
 def measure(bench: Bench, arguments: argparse.Namespace) -> None:
     if arguments.growth:
         return growth(bench, arguments.json)
+    if arguments.accuracy:
+        from time_to_accuracy import measure_accuracy
+
+        figures = measure_accuracy(arguments.device, arguments.seeds, arguments.limit)
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps(figures, indent=1))
+        return
     if arguments.device == "cpu":
         for d in (8, 26, 128):
             published(bench, 1024, 512, d, step(bench, 1024, 512, d))

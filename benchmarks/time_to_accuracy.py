@@ -1,6 +1,4 @@
-"""Seconds of training until the test error passes the paper's.
-
-    SOFTKI_DATA=folder .venv/bin/python benchmarks/time_to_accuracy.py [NAMES] [--device cuda]
+"""Seconds of training until the test error passes the paper's: `benchmarks/engine.py --accuracy`.
 
 The test rows are looked at to report only: nothing is stopped or chosen by them, and the time of
 looking is not counted. For each method the settings are one and the same on all data sets.
@@ -8,7 +6,6 @@ looking is not counted. For each method the settings are one and the same on all
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable
@@ -17,13 +14,13 @@ from pathlib import Path
 import gpytorch
 import numpy as np
 import torch
-from engine import SGPR, SVGP
+from rivals import SGPR, SVGP
 from torch import Tensor
-from uci import data_folder, print_versions, split
+from uci import data_folder, split
 
 from softki import Event, FitReport, FitSettings
 from softki.batches import Data
-from softki.fitting import _full_float32, initial_model
+from softki.fitting import initial_model
 from softki.training import Split, Trainer
 
 TARGETS = {"kin40k": 0.169, "protein": 0.596, "pol": 0.075, "houseelectric": 0.047}
@@ -48,11 +45,11 @@ def houseelectric(folder: Path) -> np.ndarray:
     return table.astype(np.float64)
 
 
-def load(folder: Path, name: str) -> list[Tensor]:
+def load(folder: Path, name: str, seed: int) -> list[Tensor]:
     """Training inputs and target, test inputs and target."""
     if name == "houseelectric":
-        return split(houseelectric(folder / "uci"), 0)
-    return split(np.loadtxt(folder / "uci" / f"{name}.csv.gz", delimiter=","), 0)
+        return split(houseelectric(folder / "uci"), seed)
+    return split(np.loadtxt(folder / "uci" / f"{name}.csv.gz", delimiter=","), seed)
 
 
 class Clock:
@@ -82,21 +79,20 @@ def softki(batch_size: int | None, steps: int) -> Callable[..., None]:
         settings = FitSettings(batch_size=batch_size, steps=steps, patience=None)
         generator = torch.Generator().manual_seed(0)
         clock.start = time.perf_counter()
-        with _full_float32():
-            model = initial_model(x, settings, generator)
-            report = FitReport(
-                len(data), len(x_test), x.shape[1], 1, 512, str(x.device), "", "", "qr", 0.0, steps
-            )
+        model = initial_model(x, settings, generator)
+        report = FitReport(
+            len(data), len(x_test), x.shape[1], 1, 512, str(x.device), "", "", "qr", 0.0, steps
+        )
 
-            def look(event: Event) -> None:
-                if event.held_out is not None:
-                    clock.stop()
-                    clock.seconds = time.perf_counter() - begin - report.seconds["evaluation"]
-                    clock.look(event.held_out.rmse)
+        def look(event: Event) -> None:
+            if event.held_out is not None:
+                clock.stop()
+                clock.seconds = time.perf_counter() - begin - report.seconds["evaluation"]
+                clock.look(event.held_out.rmse)
 
-            parts = Split(rows[: len(x)], rows[len(x) :])
-            begin = clock.start
-            Trainer(model, data, parts, settings, report, [look]).run()
+        parts = Split(rows[: len(x)], rows[len(x) :])
+        begin = clock.start
+        Trainer(model, data, parts, settings, report, [look]).run()
 
     return run
 
@@ -154,31 +150,38 @@ METHODS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=list(TARGETS))
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--limit", type=float, default=60, help="seconds of training, at most")
-    arguments = parser.parse_args()
-    print_versions(arguments.device)
-    for name in arguments.names:
-        rows = [part.float().to(arguments.device) for part in load(data_folder(), name)]
-        for method, run in METHODS.items():
-            clock = Clock(TARGETS[name], arguments.limit)
-            torch.manual_seed(0)
-            try:
-                run(*rows, clock)
-                outcome = "not reached"
-            except StopTraining:
-                outcome = "reached" if clock.best <= clock.target else "not reached"
-            except (RuntimeError, gpytorch.utils.errors.NanError) as error:
-                outcome = f"failed: {str(error).splitlines()[0][:60]}"
-            print(
-                f"{name:14} {TARGETS[name]:.3f}  {method:18} {outcome:12} {clock.seconds:7.2f} s, "
-                f"best RMSE {clock.best:.4f}",
-                flush=True,
-            )
-
-
-if __name__ == "__main__":
-    main()
+def measure_accuracy(device: str, seeds: int, limit: float) -> list[dict[str, object]]:
+    """One line for every data set, method and split, printed as it comes."""
+    warm_up = [torch.randn(n, *more, device=device) for n in (8192, 64) for more in ((4,), ())]
+    softki(4096, 20)(*warm_up, Clock(0.0, limit))  # starts CUDA, compiles the kernels
+    figures: list[dict[str, object]] = []
+    for name, target in TARGETS.items():
+        for seed in range(seeds):
+            rows = [part.float().to(device) for part in load(data_folder(), name, seed)]
+            for method, run in METHODS.items():
+                clock = Clock(target, limit)
+                torch.manual_seed(seed)
+                try:
+                    run(*rows, clock)
+                    outcome = "not reached"
+                except StopTraining:
+                    outcome = "reached" if clock.best <= target else "not reached"
+                except (RuntimeError, gpytorch.utils.errors.NanError) as error:
+                    outcome = f"failed: {str(error).splitlines()[0][:60]}"
+                figures.append(
+                    {
+                        "data": name,
+                        "target": target,
+                        "seed": seed,
+                        "method": method,
+                        "outcome": outcome,
+                        "seconds": clock.seconds,
+                        "best": clock.best,
+                    }
+                )
+                print(
+                    f"{name:14} {target:.3f}  seed {seed}  {method:18} {outcome:12} "
+                    f"{clock.seconds:7.2f} s, best RMSE {clock.best:.4f}",
+                    flush=True,
+                )
+    return figures

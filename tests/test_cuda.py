@@ -14,6 +14,7 @@ from softki.initialization import initial_points
 from softki.kernels import KERNELS, Matern32, kernel_matrix
 from softki.model import SoftKI
 from softki.objective import Objective, backward, exact
+from softki.products import lower_solver
 
 import dense
 from dense import F64, relative_error
@@ -106,6 +107,15 @@ def test_the_estimator_takes_and_gives_tensors_where_they_are() -> None:
     assert functions(X[:5].cuda()).shape == (5, 3)
     assert relative_error(functions(X[:5]).cpu(), functions(X[:5].cuda()).cpu()) < 1e-6
     assert model.partial_fit(X.cuda(), y.cuda()).fit_report_.rows == 4000
+
+
+@pytest.mark.parametrize("m", [32, 96, 512, 2048])
+def test_triangular_solves_equal_those_of_the_cpu(m: int) -> None:
+    A, right = torch.randn(m, 2 * m, dtype=F64), torch.randn(m, 5, dtype=F64)
+    L = torch.linalg.cholesky(A @ A.T)
+    expected = torch.linalg.solve_triangular(L, right, upper=False)
+    for layout in (L.cuda(), L.cuda().T.contiguous().T):
+        assert relative_error(lower_solver(layout)(right.cuda()).cpu(), expected) < 1e-11
 
 
 @pytest.mark.parametrize(("n", "m", "d"), [(300, 40, 3), (1000, 500, 33), (20_000, 128, 5)])

@@ -259,7 +259,7 @@ def test_stabilised_falls_back_from_a_gradient_that_is_not_finite(
 ) -> None:
     def broken(rows: Rows, K: torch.Tensor, noise_variance: torch.Tensor) -> Adjoint:
         nan = torch.tensor(torch.nan)
-        return replace(exact(rows, K, noise_variance), kernel=lambda: (K, nan))
+        return replace(exact(rows, K, noise_variance), noise=lambda: nan)
 
     monkeypatch.setattr("softki.objective.exact", broken)
     stabilised = Stabilised(Hutchinson())

@@ -150,7 +150,7 @@ def broken_after(step: int, how: str):  # type: ignore[no-untyped-def]
             return exact(rows, K, noise_variance)
         if how == "raise":
             raise NumericalError("K broke")
-        bad = torch.full_like(K, math.nan), noise_variance
+        bad = torch.full_like(K, math.nan)
         return replace(exact(rows, K, noise_variance), kernel=lambda: bad)
 
     return objective

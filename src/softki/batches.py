@@ -45,6 +45,10 @@ class Data:
         scale = None if self.noise_scale is None else self.noise_scale[index]
         return Batch(self.x[index], self.y[index], scale)
 
+    def batch(self, index: Tensor) -> Sequence[Batch]:
+        """The rows at the index as one batch, taken when it is asked for."""
+        return _Chunks(self, index, len(index))
+
     def chunks(self, points: int, index: Tensor | None = None) -> Sequence[Batch]:
         """All rows, or those at the index, in chunks whose (rows, m) work stays small.
 

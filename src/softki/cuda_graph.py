@@ -17,6 +17,7 @@ from softki.engine import Engine, PlainEngine
 from softki.kernels import KERNELS
 from softki.model import SoftKI
 from softki.objective import backward, exact
+from softki.streams import beside
 
 # Steps outside the graph before it is captured: libraries set themselves up, Adam its state.
 _WARM_UP = 3
@@ -95,14 +96,16 @@ class GraphSteps:
             self._step()
 
     def _step(self) -> None:
-        adjoint = backward(self._model, [self._data.take(self._index)], exact)
+        adjoint = backward(self._model, self._data.batch(self._index), exact)
         log_likelihood = adjoint.log_likelihood()
         assert log_likelihood is not None
         gradients = [p.grad.reshape(-1) for p in self._model.parameters() if p.grad is not None]
-        failed = ~torch.cat(gradients).sum().isfinite()
-        self._optimizer.found_inf = failed.float()  # type: ignore[attr-defined]
+        failed = (0 * torch.cat(gradients).sum()).ne(0).float()  # NaN is not 0
+        with beside(self._slot.device) as join:
+            outcome = torch.stack([log_likelihood, failed.double()])
+            self._outcomes.index_copy_(0, self._slot, outcome[None])
+            self._slot += 1
+        self._optimizer.found_inf = failed  # type: ignore[attr-defined]
         self._optimizer.step()
         del self._optimizer.found_inf  # type: ignore[attr-defined]
-        outcome = torch.stack([log_likelihood, failed.double()])
-        self._outcomes.index_copy_(0, self._slot, outcome[None])
-        self._slot += 1
+        join()

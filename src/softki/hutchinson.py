@@ -90,8 +90,8 @@ class Hutchinson:
             dtype = batch.x.dtype
             return WeightGradient(None, left[part].to(dtype), right.to(dtype))
 
-        of_kernel = kernel / size, noise / size
-        return Adjoint("hutchinson", lambda: None, lambda: of_kernel, weights)
+        by_kernel, by_noise = kernel / size, noise / size
+        return Adjoint("hutchinson", lambda: None, lambda: by_kernel, lambda: by_noise, weights)
 
     def _solve(self, rows: Rows, K: Tensor, noise: Tensor, right: Tensor) -> Tensor:
         """D⁻¹ right, with D = S K Sᵀ + diag(noise)."""

@@ -56,14 +56,12 @@ def likelihood_gradient(
         return LikelihoodGradient(solution.log_likelihood, solution, kernel, noise)
     whitened = solve_factorised(factorise(K, "the kernel matrix K"), statistics, noise_variance)
     log_likelihood = whitened_log_likelihood(whitened, statistics, noise_variance)
-    kernel, noise = gram_gradient(whitened, statistics, noise_variance)
+    gradient = GramGradient(whitened, statistics, noise_variance)
     solution = Solution(whitened.mean, whitened.root, log_likelihood)
-    return LikelihoodGradient(log_likelihood, solution, kernel, noise)
+    return LikelihoodGradient(log_likelihood, solution, gradient.kernel(), gradient.noise())
 
 
-def gram_gradient(
-    whitened: Whitened, statistics: Statistics, noise_variance: Tensor
-) -> tuple[Tensor, Tensor]:
+class GramGradient:
     """∂/∂K and ∂/∂β² by Woodbury, from the Gram form.
 
     With Z = root G/β², so that ZᵀZ = GPG/β⁴,
@@ -72,15 +70,24 @@ def gram_gradient(
 
     The differences lose digits as n/β² grows: about 7 are left at 5·10¹⁰.
     """
-    G, V, t = statistics.gram, statistics.cross, statistics.targets
-    mean, Z = whitened.mean, whitened.root_gram()
-    G_mean = G @ mean  # (m, t)
-    a = (V - G_mean) / noise_variance
-    kernel = torch.addmm(t * (G / noise_variance - gram(Z)), a, a.T, alpha=-1)
-    residual = statistics.target_square.sum() - (mean * (2 * V - G_mean)).sum()
-    trace = (Z * whitened.root).sum()
-    noise = t * (statistics.count - trace) - residual / noise_variance
-    return kernel / 2, noise / (2 * noise_variance)
+
+    def __init__(self, whitened: Whitened, statistics: Statistics, noise_variance: Tensor) -> None:
+        self._whitened, self._statistics, self._noise = whitened, statistics, noise_variance
+        self._Z = whitened.root_gram()
+        self._rest = statistics.cross - statistics.gram @ whitened.mean  # V − Gμ, (m, t)
+
+    def kernel(self, size: int = 1) -> Tensor:
+        """−∂ log p/∂K = ½ [ t A − a aᵀ ], (m, m), divided by the size."""
+        a, scale = self._rest / self._noise, 1 / (2 * size)
+        A = self._whitened.scaled_gram - gram(self._Z)
+        return A.addmm_(a, a.T, beta=self._statistics.targets * scale, alpha=-scale)
+
+    def noise(self) -> Tensor:
+        """−∂ log p/∂β² = ½ [ t (n − tr(GP)/β²) − ‖y − Sμ‖²/β² ]/β²."""
+        statistics, mean = self._statistics, self._whitened.mean
+        residual = statistics.target_square.sum() - (mean * (statistics.cross + self._rest)).sum()
+        freedom = statistics.count - (self._Z * self._whitened.root).sum()
+        return (statistics.targets * freedom - residual / self._noise) / (2 * self._noise)
 
 
 def _square_root_gradient(

@@ -20,7 +20,7 @@ from torch import Tensor
 from softki.batches import Batch
 from softki.engine import Interpolated, WeightGradient
 from softki.exceptions import NumericalError
-from softki.likelihood import gram_gradient
+from softki.likelihood import GramGradient
 from softki.model import SoftKI
 from softki.products import gram
 from softki.rows import Rows, WeightAdjoint
@@ -35,7 +35,8 @@ class Adjoint:
 
     objective: str  # the one that was used: "exact" or "hutchinson"
     log_likelihood: Callable[[], Tensor | None]  # per observed value; the pseudoloss has none
-    kernel: Callable[[], tuple[Tensor, Tensor]]  # ∂/∂K (m, m) and ∂/∂β²
+    kernel: Callable[[], Tensor]  # ∂/∂K, (m, m)
+    noise: Callable[[], Tensor]  # ∂/∂β²
     weights: WeightAdjoint  # ∂/∂S, batch by batch
 
 
@@ -64,17 +65,19 @@ def backward(model: SoftKI, batches: Sequence[Batch], objective: Objective) -> A
     """
     device = model.points.device
     with beside(device):
-        values = model.kernel_matrix(), model.noise_variance
+        K, noise_variance = model.kernel_matrix(), model.noise_variance
     rows = Rows(model, batches)
-    adjoint = objective(rows, *(value.detach() for value in values))
+    adjoint = objective(rows, K.detach(), noise_variance.detach())
     parameters = [p for p in model.parameters() if p.requires_grad]
-    with beside(device) as join:
-        of_kernel = _gradients(parameters, zip(values, adjoint.kernel(), strict=True))
-    pulled = rows.pull_back(adjoint.weights)
-    adjoint.log_likelihood()  # while the other half is still running
-    of_rows = _gradients(parameters, pulled)
-    join()
-    for parameter, *parts in zip(parameters, of_kernel, of_rows, strict=True):
+    with beside(device) as join_kernel:
+        of_kernel = _gradients(parameters, [(K, adjoint.kernel())])
+    with beside(device, lane=1) as join_noise:
+        adjoint.log_likelihood()
+        of_noise = _gradients(parameters, [(noise_variance, adjoint.noise())])
+    of_rows = _gradients(parameters, rows.pull_back(adjoint.weights))
+    join_kernel()
+    join_noise()
+    for parameter, *parts in zip(parameters, of_kernel, of_noise, of_rows, strict=True):
         for part in parts:
             if part is not None:
                 parameter.grad = part if parameter.grad is None else parameter.grad + part
@@ -104,10 +107,11 @@ def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
     with beside(K.device) as join:
         L = factorise(K, "the kernel matrix K")
     statistics = GramStatistics.from_blocks(rows)
-    join()
-    solution = solve_factorised(L, statistics, noise_variance)
     size = statistics.count * statistics.targets
     scale = 1 / (noise_variance * size)
+    join()
+    solution = solve_factorised(L, statistics, noise_variance)
+    gradient = GramGradient(solution, statistics, noise_variance)
     mean, scaled_mean = solution.mean, -scale * solution.mean
 
     @cache
@@ -115,15 +119,19 @@ def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
         return whitened_log_likelihood(solution, statistics, noise_variance) / size
 
     @cache
-    def kernel() -> tuple[Tensor, Tensor]:
-        gradient, noise = gram_gradient(solution, statistics, noise_variance)
-        return gradient / size, noise / size
+    def kernel() -> Tensor:
+        return gradient.kernel(size)
+
+    @cache
+    def noise() -> Tensor:
+        return gradient.noise() / size
 
     @cache
     def covariance(dtype: torch.dtype) -> Tensor:
         """P, which may be computed in the precision of the rows where float64 costs more."""
         root = solution.root if K.is_cuda else solution.root.to(dtype)
-        return (statistics.targets * scale * gram(root)).to(dtype)
+        result = torch.empty_like(root, dtype=dtype)
+        return torch.mul(gram(root), statistics.targets * scale, out=result)
 
     def weights(block: Interpolated, batch: Batch, part: slice) -> WeightGradient:
         dtype, y = batch.x.dtype, batch.y.to(batch.x.dtype)
@@ -134,7 +142,7 @@ def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
         square = batch.noise_scale.to(dtype).square()[:, None]
         return WeightGradient(dense / square, (y - block.weights @ mu) / square, right)
 
-    return Adjoint("exact", log_likelihood, kernel, weights)
+    return Adjoint("exact", log_likelihood, kernel, noise, weights)
 
 
 class Stabilised:
@@ -157,7 +165,7 @@ class Stabilised:
         """Exact if it can be computed, else the fallback."""
         try:
             adjoint = exact(rows, K, noise_variance)
-            if all(bool(value.isfinite().all()) for value in adjoint.kernel()):
+            if all(bool(part().isfinite().all()) for part in (adjoint.kernel, adjoint.noise)):
                 return adjoint
             reason = "the exact gradient is not finite"
         except NumericalError as error:

@@ -8,6 +8,7 @@ does fastest; on a GPU only products of many rows are worth several calls.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import pairwise
 
 import torch
@@ -17,7 +18,7 @@ _BLOCKS = 4
 # From these on, blocks pay.
 _MANY_POINTS, _MANY_ROWS = 256, 1 << 14
 # Blocks that an inverse begins with, and the largest matrix that is inverted by them.
-_BASE, _MAX_INVERSE = 32, 2048
+_BASE, _MAX_INVERSE = 16, 2048
 
 
 def gram(A: Tensor) -> Tensor:
@@ -116,16 +117,27 @@ def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:
 
 def _lower_inverse(L: Tensor) -> Tensor:
     m, size = len(L), _BASE
-    eye = torch.eye(size, dtype=L.dtype, device=L.device).expand(m // size, size, size)
-    inverse = torch.linalg.solve_triangular(_diagonal_blocks(L, size), eye, upper=False)
+    inverse = _inverted_blocks(L)
     while size < m:
-        low = _diagonal_blocks(L, 2 * size)[:, size:, :size]  # C
-        a, b = inverse[0::2], inverse[1::2]
-        doubled = L.new_zeros(len(a), 2 * size, 2 * size)
-        doubled[:, :size, :size], doubled[:, size:, size:] = a, b
-        doubled[:, size:, :size] = -(b @ (low @ a))
-        inverse, size = doubled, 2 * size
-    return inverse[0]
+        known, low = _diagonal_blocks(inverse, 2 * size), _diagonal_blocks(L, 2 * size)
+        CA, corner = low[:, size:, :size] @ known[:, :size, :size], known[:, size:, :size]
+        torch.baddbmm(corner, known[:, size:, size:], CA, beta=0, alpha=-1, out=corner)
+        size *= 2
+    return inverse
+
+
+def _inverted_blocks(L: Tensor) -> Tensor:
+    """The inverses of the smallest diagonal blocks, zeros elsewhere, (m, m)."""
+    if L.is_cuda and L.dtype == torch.float64 and find_spec("triton"):
+        from softki.triton_triangular import inverted_blocks
+
+        return inverted_blocks(L, _BASE)
+    inverse = torch.zeros(L.shape, dtype=L.dtype, device=L.device)
+    eye = torch.eye(_BASE, dtype=L.dtype, device=L.device)
+    blocks = _diagonal_blocks(L, _BASE)
+    solved = torch.linalg.solve_triangular(blocks, eye.expand_as(blocks), upper=False)
+    _diagonal_blocks(inverse, _BASE).copy_(solved)
+    return inverse
 
 
 def _diagonal_blocks(L: Tensor, size: int) -> Tensor:

@@ -25,15 +25,15 @@ class Rows:
     """The weights S and targets Y of batches of rows, under a model."""
 
     def __init__(self, model: SoftKI, batches: Sequence[Batch]) -> None:
-        self._batches = batches
         first = batches[0]
+        self._batches = [first] if len(batches) == 1 else batches
         check_columns(first.x, model.points)
-        dtype, temperature = first.x.dtype, model.temperature
-        self._points = model.points.to(dtype)
-        self._temperature = None if temperature is None else temperature.to(dtype)
+        self._points, self._temperature = model.points, model.temperature
+        dtype, T = first.x.dtype, self._temperature
         engine = engine_for(first.x, len(model.points))
-        detached = None if self._temperature is None else self._temperature.detach()
-        self._engine = engine(self._points.detach(), detached)
+        self._engine = engine(
+            self._points.detach().to(dtype), None if T is None else T.detach().to(dtype)
+        )
         self._kept = self._engine.interpolate(first.x) if len(batches) == 1 else None
 
     def __iter__(self) -> Iterator[Features]:
@@ -43,20 +43,21 @@ class Rows:
             yield _features(batch, self._engine.weights(batch.x) if kept is None else kept.weights)
 
     def pull_back(self, gradient: WeightAdjoint) -> list[tuple[Tensor, Tensor]]:
-        """Points and temperature, as the rows saw them, each with its gradient."""
+        """Points and temperature, each with its gradient."""
         parameters = [p for p in (self._points, self._temperature) if p is not None]
         if not any(p.requires_grad for p in parameters):
             return []
-        total = [torch.zeros_like(p, dtype=torch.float64) for p in parameters]
+        total: list[Tensor] = []
         start = 0
         for batch in self._batches:
             part = slice(start, start + len(batch.x))
             block = self._kept or self._engine.interpolate(batch.x)
-            parts = block.pull_back(gradient(block, batch, part))
-            for sum_, value in zip(total, parts, strict=False):
-                sum_ += value.sum() if sum_.ndim < value.ndim else value
+            pulled = [value.double() for value in block.pull_back(gradient(block, batch, part))]
+            total = [a + b for a, b in zip(total, pulled, strict=True)] if total else pulled
             start = part.stop
-        return [(p, sum_.to(p.dtype)) for p, sum_ in zip(parameters, total, strict=True)]
+        if parameters[-1].ndim == 0:  # one temperature for all columns
+            total[-1] = total[-1].sum()
+        return list(zip(parameters, total, strict=False))
 
     @property
     def targets(self) -> Tensor:

@@ -108,18 +108,20 @@ class Whitened(NamedTuple):
     root: Tensor  # (m, m)
     half: Tensor  # root V/β², (m, t)
     factor: Tensor  # LB, (m, m)
+    scaled_gram: Tensor  # G/β², (m, m)
     root_gram: Callable[[], Tensor]  # root G/β², (m, m)
 
 
 def solve_factorised(L: Tensor, statistics: Statistics, noise_variance: Tensor) -> Whitened:
     """As `solve_whitened`, given the Cholesky factor L of K, and without log p."""
-    left, B = congruence(L, statistics.gram / noise_variance)
+    G = statistics.gram / noise_variance
+    left, B = congruence(L, G)
     B.diagonal().add_(1)
     LB = factorise(B, "B = I + LᵀGL/β²")
     solve = lower_solver(LB)
     root = solve(L.T)
     half = root @ statistics.cross / noise_variance
-    return Whitened(root.T @ half, root, half, LB, lambda: solve(left))
+    return Whitened(root.T @ half, root, half, LB, G, lambda: solve(left))
 
 
 def whitened_log_likelihood(
@@ -139,7 +141,7 @@ def factorise(matrix: Tensor, name: str) -> Tensor:
     if matrix.is_cuda:
         L, info = torch.linalg.cholesky_ex(matrix)
         if torch.cuda.is_current_stream_capturing():
-            return torch.where(info == 0, L, torch.nan)
+            return L.masked_fill_(info.bool(), torch.nan)
     else:
         upper, info = torch.linalg.cholesky_ex(matrix, upper=True)  # a quarter faster than lower
         L = upper.T

@@ -86,7 +86,7 @@ def _forward(z, scale, sigma, alpha, K, jitter, m, d, KIND: tl.constexpr, B: tl.
 def _backward(
     z, scale, sigma, alpha, W, h, sums, jitter, m, d, KIND: tl.constexpr, B: tl.constexpr
 ):
-    """h, and for every tile Σ W(ρ + jitter·I) and Σ W σ² ∂ρ/∂α."""
+    """h = 2σ²W∘slope, and for every tile Σ W(ρ + jitter·I) and Σ W σ² ∂ρ/∂α."""
     rows = tl.program_id(0) * B + tl.arange(0, B)
     columns = tl.program_id(1) * B + tl.arange(0, B)
     squared = _squared(z, scale, rows, columns, m, d, B)
@@ -96,7 +96,7 @@ def _backward(
     place = rows[:, None] * m + columns[None, :]
     w = tl.load(W + place, mask=mask, other=0.0)
     scaled = tl.load(sigma) * w
-    tl.store(h + place, scaled * slope, mask=mask)
+    tl.store(h + place, 2 * scaled * slope, mask=mask)
     tile = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     tl.store(sums + 2 * tile, tl.sum(tl.sum(w * rho, 1), 0))
     tl.store(sums + 2 * tile + 1, tl.sum(tl.sum(scaled * by_alpha, 1), 0))
@@ -140,10 +140,10 @@ class _Covariance(torch.autograd.Function):
             KIND=ctx.kind, B=_TILE,
         )  # fmt: skip
         scaled = z / scale
-        pull = 2 * (h.sum(1, keepdim=True) * scaled - h @ scaled)  # ∂/∂(z/ℓ)
+        products = h @ torch.cat([scaled, scaled.new_ones(m, 1)], 1)  # [h z/ℓ, h 1]
+        push = torch.addcmul(products[:, :-1], products[:, -1:], scaled, value=-1)  # −∂/∂(z/ℓ)
         by_sigma, by_alpha = sums.sum(0)
-        by_scale = -(pull * scaled).sum(0) / scale
-        return pull / scale, by_scale, by_sigma, by_alpha, None, None
+        return push / -scale, (push * scaled).sum(0) / scale, by_sigma, by_alpha, None, None
 
 
 def _grid(m: int) -> tuple[int, int]:

@@ -130,10 +130,14 @@ class FusedEngine:
 
     def __init__(self, z: Tensor, temperature: Tensor | None) -> None:
         self._z, self._temperature = z.T.contiguous(), temperature
+        self._exact_z = z.double()
 
     def interpolate(self, x: Tensor) -> Interpolated:
         """The rows x (n, d), with the way back."""
-        return _Fused(self._scaled(x), self._z, self._temperature)
+        scaled = self._scaled(x)
+        extended = torch.cat([scaled.double(), scaled.new_ones(len(x), 1)], 1)
+        square = extended[:, :-1].square()
+        return _Fused(scaled, extended, square, self._z, self._exact_z, self._temperature)
 
     def weights(self, x: Tensor) -> Tensor:
         """S (n, m), computed in float32 and written in float64, for sums over rows."""
@@ -146,7 +150,10 @@ class FusedEngine:
 @dataclass(frozen=True)
 class _Fused:
     x: Tensor  # x/T, (n, d)
+    extended: Tensor  # [x/T 1], (n, d + 1), in float64
+    square: Tensor  # (x/T)², (n, d), in float64
     z: Tensor  # (d, m)
+    exact_z: Tensor  # (m, d), in float64
     temperature: Tensor | None
 
     @cached_property
@@ -172,11 +179,11 @@ class _Fused:
             self.x, self.z, some, left, right, mu, c, c_sum, n, m, d, left.shape[1],
             HAS_DENSE=dense is not None, HAS_MEAN=mean is not None, **shape,
         )  # fmt: skip
-        x, z = self.x.double(), self.z.T.double()
-        sums = c.T @ torch.cat([x, x.new_ones(n, 1)], 1)  # (m, d + 1)
-        c_x = sums[:, :-1]
-        moment = c_sum @ x.square() - (z * c_x).sum(0)
-        return z * sums[:, -1:] - c_x, temperature_gradient(moment, self.temperature)
+        sums = c.T @ self.extended  # (m, d + 1)
+        c_x, z = sums[:, :-1], self.exact_z
+        moment = c_sum @ self.square - (z * c_x).sum(0)
+        z_gradient = torch.addcmul(-c_x, sums[:, -1:], z)
+        return z_gradient, temperature_gradient(moment, self.temperature)
 
 
 def _interpolated(x: Tensor, z: Tensor, dtype: torch.dtype) -> Tensor:
