@@ -28,6 +28,7 @@ from uci import print_versions
 
 from softki import FitSettings, SoftKI
 from softki.batches import Data
+from softki.bench.memory import PeakMemory
 from softki.cuda_graph import GraphSteps, why_not
 from softki.engine import engine_for
 from softki.fitting import posterior_of, statistics_of
@@ -81,14 +82,10 @@ class Bench:
         calls: int = 1,
     ) -> Line:
         """Time the work, which may be several calls in one, and print a line of the table."""
-        memory = None
-        if self.device.type == "cuda":
-            self.wait()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
+        peak = PeakMemory(self.device)
         seconds = self.time(work, repeats) / calls
-        if self.device.type == "cuda":
-            memory = (torch.cuda.max_memory_allocated() - before) / 1e9
+        most = peak.bytes()
+        memory = None if most is None else most / 1e9
         least = sum(count / self.rates[dtype] for dtype, count in (operations or {}).items())
         ratio = None if beside is None else 1e3 * seconds / beside.milliseconds
         line = Line(what, 1e3 * seconds, least / seconds if operations else None, memory, ratio)
@@ -228,9 +225,9 @@ def posterior_and_prediction(bench: Bench, n: int, rows: int, m: int, d: int) ->
 
 
 def growth(bench: Bench, json_file: Path | None) -> None:
-    top, n0 = (2_000_000, 500_000) if bench.device.type == "cuda" else (200_000, 20_000)
+    n0 = 500_000 if bench.device.type == "cuda" else 20_000
     curves = {
-        "n": [(n, 512, 8) for n in (10_000, 50_000, 200_000, 1_000_000, 2_000_000) if n <= top],
+        "n": [(n, 512, 8) for n in (10_000, 50_000, 200_000, 1_000_000, 2_000_000)],
         "m": [(n0, m, 8) for m in (128, 256, 512, 1024, 2048)],
         "d": [(n0, 512, d) for d in (4, 16, 64, 256)],
     }
@@ -248,6 +245,7 @@ def growth(bench: Bench, json_file: Path | None) -> None:
 def draw(measured: Path, picture: Path) -> None:
     """The curves of `--growth --json FILE` as a picture."""
     import matplotlib.pyplot as plt
+    import numpy as np
 
     curves = json.loads(measured.read_text())
     figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
@@ -256,10 +254,16 @@ def draw(measured: Path, picture: Path) -> None:
         ax.loglog(sizes, times, "o-", color="#0072B2")
         fixed = " ".join(f"{name}={points[0][k]:,}" for k, name in enumerate("nmd") if name != axis)
         ax.set(xlabel=axis, title=fixed)
-        ax.xaxis.set_minor_formatter("")
-        power = {"n": 1, "m": 2, "d": 1}[axis]
-        ideal = [times[-1] * (size / sizes[-1]) ** power for size in sizes]
-        ax.loglog(sizes, ideal, "k--", linewidth=1, label=f"∝ {axis}" + ("²" if power == 2 else ""))
+        power, name = {"n": (1, "n"), "m": (2, "m²"), "d": (1, "d")}[axis]
+        shape = np.stack([np.ones(len(sizes)), np.power(sizes, float(power))], 1)
+        fixed_cost, slope = np.linalg.lstsq(shape / np.array(times)[:, None], np.ones(len(sizes)))[
+            0
+        ]
+        fitted = shape @ (fixed_cost, slope)
+        label = f"{fixed_cost:.2g} + {slope:.2g} {name}"
+        ax.loglog(sizes, fitted, "k--", linewidth=1, label=label)
+        ax.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=40, ha="right")
+        ax.minorticks_off()
         ax.legend()
     axes[0].set(ylabel="ms", ylim=(1, None))
     figure.savefig(picture, dpi=100)
