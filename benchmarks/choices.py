@@ -9,11 +9,9 @@ interatomic distances; split as in uci.py, seed 0.
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import torch
-from uci import data_folder, load, print_versions, split
+from uci import load, print_versions
 
 from softki import FitSettings, SoftKI, fit
 from softki.initialization import initial_points
@@ -21,14 +19,7 @@ from softki.kernels import Matern32
 from softki.metrics import gaussian_nll, rmse
 
 DEFAULT = FitSettings()
-UCI = ["pol", "kin40k", "pumadyn32nm"]
-
-
-def aspirin(folder: Path) -> list[torch.Tensor]:
-    archive = np.load(folder / "molecules" / "rmd17_aspirin.npz")
-    first, second = np.triu_indices(archive["R"].shape[1], 1)
-    distances = np.linalg.norm(archive["R"][:, first] - archive["R"][:, second], axis=-1)
-    return split(np.column_stack([1 / distances, archive["E"].ravel()]), seed=0)
+DATA = ["pol", "kin40k", "pumadyn32nm", "aspirin/inverse"]
 
 
 def cold_start(x: torch.Tensor) -> SoftKI:
@@ -51,10 +42,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
     device = parser.parse_args().device
-    folder = data_folder()
     print_versions(device)
     print("test RMSE / NLL, seed 0")
-    sets = {name: load(folder, name, seed=0) for name in UCI} | {"aspirin": aspirin(folder)}
+    sets = {name: load(name, seed=0) for name in DATA}
     print(f"{'':28}" + "".join(f"{name:>16}" for name in sets))
     for variant, (settings, start) in VARIANTS.items():
         cells = []

@@ -38,6 +38,10 @@ from softki.runtime import prepared
 from softki.training import _adam
 
 
+# As in softki.triton_kernels, which needs Triton to be read.
+_MANY_ROWS = 8192
+
+
 @dataclass
 class Line:
     """One line of the table."""
@@ -55,7 +59,10 @@ class Bench:
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
         self.lines: list[Line] = []
-        self.rates = {dtype: self._rate(dtype) for dtype in (torch.float32, torch.float64)}
+        dtypes = [torch.float32, torch.float64]
+        if self.device.type == "cuda":
+            dtypes.append(torch.bfloat16)
+        self.rates = {dtype: self._rate(dtype) for dtype in dtypes}
         for dtype, rate in self.rates.items():
             print(f"matrix products in {dtype}: {rate / 1e12:.2f} Tflop/s")
 
@@ -82,6 +89,7 @@ class Bench:
         calls: int = 1,
     ) -> Line:
         """Time the work, which may be several calls in one, and print a line of the table."""
+        work()  # what is set up at first use does not count
         peak = PeakMemory(self.device)
         seconds = self.time(work, repeats) / calls
         most = peak.bytes()
@@ -106,7 +114,14 @@ class Bench:
     def _rate(self, dtype: torch.dtype) -> float:
         size = 4096 if self.device.type == "cuda" else 1024
         A = torch.randn(size, size, dtype=dtype, device=self.device)
-        return 2 * size**3 / self.time(lambda: A @ A, 10)
+        product = A @ A if dtype != torch.bfloat16 else None
+
+        def work() -> Tensor:
+            if product is not None:
+                return torch.mm(A, A, out=product)
+            return torch.mm(A, A, out_dtype=torch.float32)
+
+        return 2 * size**3 / self.time(work, 10)
 
 
 def problem(bench: Bench, n: int, m: int, d: int) -> tuple[Data, SoftKI]:
@@ -118,19 +133,24 @@ def problem(bench: Bench, n: int, m: int, d: int) -> tuple[Data, SoftKI]:
     return Data(x, y), SoftKI(z, Matern32(d), torch.full((d,), T), 0.01).to(bench.device)
 
 
-def step_operations(b: int, m: int) -> dict[torch.dtype, float]:
+def step_operations(bench: Bench, b: int, m: int) -> dict[torch.dtype, float]:
     """Of a step: as `product_operations`, and the m×m algebra in float64.
 
     LᵀG and LᵀGL of a triangular L (4/3 m³), two factorisations (m³/3 each), two triangular solves
     (m³ each), and the symmetric ZᵀZ and P (m³ each).
     """
-    operations = product_operations(b, m)
+    operations = product_operations(bench, b, m)
     operations[torch.float64] += 6 * m**3
     return operations
 
 
-def product_operations(n: int, m: int) -> dict[torch.dtype, float]:
-    """Of the exact gradient: SᵀS in float64 (it is symmetric), SP in float32."""
+def product_operations(bench: Bench, n: int, m: int) -> dict[torch.dtype, float]:
+    """Of the exact gradient: SᵀS in float64 (it is symmetric), SP in float32.
+
+    With many rows on a GPU, SP is six products of parts in bfloat16.
+    """
+    if bench.device.type == "cuda" and n >= _MANY_ROWS:
+        return {torch.float64: n * m**2, torch.bfloat16: 12 * n * m**2}
     return {torch.float64: n * m**2, torch.float32: 2 * n * m**2}
 
 
@@ -146,16 +166,16 @@ def step(bench: Bench, b: int, m: int, d: int) -> Line:
 
     name = f"step, b={b}, m={m}, d={d}: softki"
     if why_not(model, data, "exact", 1, engine_for(data.x, m)) is not None:
-        return bench.line(name, eager, 15, step_operations(b, m))
+        return bench.line(name, eager, 15, step_operations(bench, b, m))
     for _ in range(3):
         eager()
-    steps = GraphSteps(model, data, optimizer, lambda i: index, lambda i: None)
+    steps = GraphSteps(model, data, optimizer, lambda i: index, lambda i: None, longest=20)
 
     def graphed() -> None:
         for _ in steps.run(range(100, 120)):
             pass
 
-    return bench.line(name, graphed, 20, step_operations(b, m), calls=20)
+    return bench.line(name, graphed, 20, step_operations(bench, b, m), calls=20)
 
 
 def optimising(
@@ -194,7 +214,7 @@ def sgpr(bench: Bench, n: int, m: int, d: int, beside: Line) -> None:
     bound = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     work = optimising(lambda: -bound(model(data.x), data.y[:, 0]), model.parameters())
     try:
-        bench.line(f"  GPyTorch SGPR, m={m}", work, 1, beside=beside)
+        bench.line(f"  GPyTorch SGPR, m={m}", work, 3, beside=beside)
     except (RuntimeError, torch.OutOfMemoryError) as error:
         print(f"  GPyTorch SGPR, m={m}: failed: {str(error).splitlines()[0][:80]}", flush=True)
 
@@ -207,7 +227,7 @@ def full_gradient(bench: Bench, n: int, m: int, d: int, repeats: int = 3) -> Lin
         backward(model, data.chunks(m), exact)
 
     name = f"exact gradient, {n:,} × {d}, m={m}: softki"
-    return bench.line(name, work, repeats, product_operations(n, m))
+    return bench.line(name, work, repeats, product_operations(bench, n, m))
 
 
 def posterior_and_prediction(bench: Bench, n: int, rows: int, m: int, d: int) -> None:
@@ -215,7 +235,7 @@ def posterior_and_prediction(bench: Bench, n: int, rows: int, m: int, d: int) ->
     for solver in ("whitened", "qr"):
         settings = FitSettings(solver=solver)
         work = lambda s=settings: posterior_of(model, statistics_of(model, data, s), s)  # noqa: E731
-        bench.line(f"posterior, {n:,} × {d}, m={m}, {solver}", work, 1 if solver == "qr" else 3)
+        bench.line(f"posterior, {n:,} × {d}, m={m}, {solver}", work, 3)
     posterior = work()
     x = problem(bench, rows, m, d)[0].x
     for dtype in (torch.float64, torch.float32):
@@ -235,7 +255,7 @@ def growth(bench: Bench, json_file: Path | None) -> None:
     for axis, sizes in curves.items():
         result[axis] = []
         for n, m, d in sizes:
-            line = full_gradient(bench, n, m, d, 1)
+            line = full_gradient(bench, n, m, d)
             result[axis].append((n, m, d, line.milliseconds, line.gigabytes))
             print(f"{'':58}{1e3 * line.milliseconds / n:10.3f} µs a row", flush=True)
     if json_file is not None:
@@ -248,24 +268,27 @@ def draw(measured: Path, picture: Path) -> None:
     import numpy as np
 
     curves = json.loads(measured.read_text())
-    figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
+    figure, (memory, *axes) = plt.subplots(1, 4, figsize=(12, 3), layout="constrained")
     for ax, (axis, points), column in zip(axes, curves.items(), range(3), strict=True):
         sizes, times = [p[column] for p in points], [p[3] for p in points]
-        ax.loglog(sizes, times, "o-", color="#0072B2")
         fixed = " ".join(f"{name}={points[0][k]:,}" for k, name in enumerate("nmd") if name != axis)
-        ax.set(xlabel=axis, title=fixed)
+        ax.set(xlabel=axis, title=fixed, ylabel="ms")
         power, name = {"n": (1, "n"), "m": (2, "m²"), "d": (1, "d")}[axis]
         shape = np.stack([np.ones(len(sizes)), np.power(sizes, float(power))], 1)
-        fixed_cost, slope = np.linalg.lstsq(shape / np.array(times)[:, None], np.ones(len(sizes)))[
-            0
-        ]
-        fitted = shape @ (fixed_cost, slope)
-        label = f"{fixed_cost:.2g} + {slope:.2g} {name}"
-        ax.loglog(sizes, fitted, "k--", linewidth=1, label=label)
+        relative = shape / np.array(times)[:, None]
+        start, slope = np.linalg.lstsq(relative, np.ones(len(sizes)), rcond=None)[0]
+        ax.loglog(sizes, times, "o-", color="#0072B2")
+        label = f"{start:.2g} + {slope:.2g} {name}"
+        ax.loglog(sizes, shape @ (start, slope), "k--", linewidth=1, label=label)
+        ax.set_ylim(1, None)
+        ax.legend()
+    points = curves["n"]
+    memory.semilogx([p[0] for p in points], [p[4] for p in points], "o-", color="#D55E00")
+    memory.set(xlabel="n", ylabel="GB above the data", title=f"m={points[0][1]}", ylim=(0, None))
+    for ax, column in ((memory, 0), (axes[0], 0), (axes[1], 1), (axes[2], 2)):
+        sizes = [p[column] for p in curves["nmd"[column]]]
         ax.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=40, ha="right")
         ax.minorticks_off()
-        ax.legend()
-    axes[0].set(ylabel="ms", ylim=(1, None))
     figure.savefig(picture, dpi=100)
 
 
@@ -299,7 +322,7 @@ def measure(bench: Bench, arguments: argparse.Namespace) -> None:
     if arguments.device == "cpu":
         for d in (8, 26, 128):
             published(bench, 1024, 512, d, step(bench, 1024, 512, d))
-        line = full_gradient(bench, 36_000, 512, 8, 1)
+        line = full_gradient(bench, 36_000, 512, 8)
         print(f"{'':58}{1e3 * line.milliseconds / 36_000:10.2f} µs a row")
     else:
         for b, d in ((1024, 8), (1024, 32), (1024, 385), (4096, 8), (4096, 32)):
@@ -309,8 +332,8 @@ def measure(bench: Bench, arguments: argparse.Namespace) -> None:
                 svgp(bench, b, d, line)
         sgpr(bench, 200_000, 512, 11, full_gradient(bench, 200_000, 512, 11))
         full_gradient(bench, 2_000_000, 512, 11)
-        full_gradient(bench, 2_000_000, 2048, 11, 1)
-        full_gradient(bench, 40_000, 8192, 11, 1)
+        full_gradient(bench, 2_000_000, 2048, 11)
+        full_gradient(bench, 40_000, 8192, 11)
         posterior_and_prediction(bench, 2_000_000, 1_000_000, 512, 11)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(line) for line in bench.lines], indent=1))

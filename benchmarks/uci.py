@@ -2,17 +2,14 @@
 
     SOFTKI_DATA=folder python benchmarks/uci.py pol elevators --seeds 1 --device cpu
 
-reads folder/uci/NAME.csv.gz (no header, target last), takes 90% of the rows for training, the
-same rows as `softki.data.split_indices`, and standardises by the training rows. Test rows are
+takes 90% of the rows for training, the same rows as `softki.data.split_indices`, and standardises
+by the training rows. Test rows are
 used for the last line of each fit only.
 """
 
 import argparse
-import os
 import platform
-import sys
 import time
-from pathlib import Path
 
 import gpytorch
 import numpy as np
@@ -20,26 +17,20 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 import softki
+from softki import engine, kernels, products
+from softki.bench import datasets
 from softki.data import split_indices
 from softki.metrics import coverage, gaussian_nll, rmse
 
 
-def load(folder: Path, name: str, seed: int) -> list[torch.Tensor]:
-    return split(np.loadtxt(folder / "uci" / f"{name}.csv.gz", delimiter=","), seed)
-
-
-def split(table: np.ndarray, seed: int) -> list[torch.Tensor]:
+def load(name: str, seed: int) -> list[torch.Tensor]:
     """Training inputs and target, test inputs and target, standardised by the training rows."""
+    data = datasets.load(name)
+    table = np.column_stack([data.X, data.y])
     train, test = split_indices(len(table), seed)
     table = StandardScaler().fit(table[train]).transform(table)
     parts = table[train, :-1], table[train, -1], table[test, :-1], table[test, -1]
     return [torch.from_numpy(part) for part in parts]
-
-
-def data_folder() -> Path:
-    if "SOFTKI_DATA" not in os.environ:
-        sys.exit("set SOFTKI_DATA to the folder that holds uci/ and molecules/")
-    return Path(os.environ["SOFTKI_DATA"])
 
 
 def print_versions(device: str) -> None:
@@ -51,8 +42,8 @@ def print_versions(device: str) -> None:
     )
 
 
-def measure(folder: Path, name: str, seed: int, device: str) -> None:
-    x, y, x_test, y_test = load(folder, name, seed)
+def measure(name: str, seed: int, device: str) -> None:
+    x, y, x_test, y_test = load(name, seed)
     start = time.perf_counter()
     result = softki.fit(x, y, settings=softki.FitSettings(seed=seed), device=device)
     seconds = time.perf_counter() - start
@@ -72,12 +63,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["pol"])
     parser.add_argument("--seeds", type=int, default=1, help="how many splits, from seed 0")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--plain", action="store_true", help="the plain engine on a GPU too")
     arguments = parser.parse_args()
-    folder = data_folder()
+    if arguments.plain:
+        engine.triton_trouble = kernels.triton_trouble = products.triton_trouble = lambda: "asked"
     print_versions(arguments.device)
     for name in arguments.names:
         for seed in range(arguments.seeds):
-            measure(folder, name, seed, arguments.device)
+            measure(name, seed, arguments.device)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from softki import Event, FitSettings, SoftKIRegressor, engine, fit, kernels, training
+from softki import Event, FitSettings, SoftKIRegressor, engine, fit, kernels, products, training
 from softki.batches import Batch, Data
 from softki.cuda_graph import GraphSteps
 from softki.engine import Engine, PlainEngine, WeightGradient, engine_for
@@ -14,7 +14,7 @@ from softki.initialization import initial_points
 from softki.kernels import KERNELS, Matern32, kernel_matrix
 from softki.model import SoftKI
 from softki.objective import Objective, backward, exact
-from softki.products import lower_solver
+from softki.products import gram, lower_solver
 
 import dense
 from dense import F64, relative_error
@@ -109,7 +109,13 @@ def test_the_estimator_takes_and_gives_tensors_where_they_are() -> None:
     assert model.partial_fit(X.cuda(), y.cuda()).fit_report_.rows == 4000
 
 
-@pytest.mark.parametrize("m", [32, 96, 512, 2048])
+@pytest.mark.parametrize("m", [1, 130, 512])
+def test_symmetric_products_of_many_rows_equal_the_plain_ones(m: int) -> None:
+    A = torch.randn(20_000, m, dtype=F64, device="cuda")
+    assert relative_error(gram(A), A.T @ A) < 1e-14
+
+
+@pytest.mark.parametrize("m", [1, 32, 96, 512, 2000, 2048, 2100])
 def test_triangular_solves_equal_those_of_the_cpu(m: int) -> None:
     A, right = torch.randn(m, 2 * m, dtype=F64), torch.randn(m, 5, dtype=F64)
     L = torch.linalg.cholesky(A @ A.T)
@@ -118,9 +124,14 @@ def test_triangular_solves_equal_those_of_the_cpu(m: int) -> None:
         assert relative_error(lower_solver(layout)(right.cuda()).cpu(), expected) < 1e-11
 
 
-@pytest.mark.parametrize(("n", "m", "d"), [(300, 40, 3), (1000, 500, 33), (20_000, 128, 5)])
+@pytest.mark.parametrize(
+    ("n", "m", "d"), [(300, 40, 3), (1000, 500, 33), (20_000, 128, 5), (50, 10, 70), (70, 9000, 2)]
+)
 @pytest.mark.parametrize("dense_part", [True, False])
-def test_triton_kernels_equal_plain_torch(n: int, m: int, d: int, dense_part: bool) -> None:
+@pytest.mark.parametrize("mean_part", [True, False])
+def test_triton_kernels_equal_plain_torch(
+    n: int, m: int, d: int, dense_part: bool, mean_part: bool
+) -> None:
     torch.manual_seed(0)
     x, T = torch.randn(n, d, dtype=F64), torch.rand(d, dtype=F64) + 0.5
     z = torch.randn(m, d, dtype=F64)
@@ -133,7 +144,7 @@ def test_triton_kernels_equal_plain_torch(n: int, m: int, d: int, dense_part: bo
     def results(engine: type[Engine], dtype: torch.dtype) -> list[torch.Tensor]:
         block = engine(z.to(dtype), T.to(dtype)).interpolate(x.to(dtype))
         product = None if P is None else block.times(P.to(dtype))
-        parts = (left.to(dtype), right.to(dtype), mean.to(dtype))
+        parts = (left.to(dtype), right.to(dtype), mean.to(dtype) if mean_part else None)
         extra = [] if product is None else [product]
         return [block.weights, *extra, *block.pull_back(WeightGradient(product, *parts))]
 
@@ -204,10 +215,23 @@ def test_without_triton_the_plain_engine_is_taken_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     x, y = training_data()
-    for module in (kernels, engine):
-        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    for module in (kernels, engine, products):
+        monkeypatch.setattr(module, "triton_trouble", lambda: "Triton is not installed")
     result = fit(x, y, settings=FitSettings(points=32, steps=10))
-    assert result.report.engine.startswith("plain PyTorch, no CUDA graph: it needs")
+    assert result.report.engine == "plain PyTorch, no CUDA graph: Triton is not installed"
+
+
+def test_what_cannot_be_captured_is_done_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reading(*arguments: object) -> None:
+        raise RuntimeError("operation not permitted\nmore")
+
+    x, y = training_data()
+    monkeypatch.setattr(GraphSteps, "_step", reading)
+    result = fit(x, y, settings=FitSettings(points=32, steps=10))
+    assert result.report.steps == 10
+    assert result.report.engine == (
+        "Triton kernels, no CUDA graph: it could not be captured (operation not permitted)"
+    )
 
 
 def test_a_step_that_fails_in_a_graph_is_done_again_without() -> None:
@@ -222,7 +246,9 @@ def test_a_step_that_fails_in_a_graph_is_done_again_without() -> None:
         optimizer.zero_grad()
         backward(model, [data.take(good)], exact)
         optimizer.step()
-    steps = GraphSteps(model, data, optimizer, lambda i: bad if i == 5 else good, lambda step: None)
+    steps = GraphSteps(
+        model, data, optimizer, lambda i: bad if i == 5 else good, lambda step: None, 1
+    )
     before = [p.detach().clone() for p in model.parameters()]
     outcomes = dict(steps.run(range(6, 7)))
     assert outcomes == {6: None}
@@ -230,3 +256,24 @@ def test_a_step_that_fails_in_a_graph_is_done_again_without() -> None:
     outcomes = dict(steps.run(range(7, 8)))
     assert outcomes[7] is not None
     assert not any(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_a_factorisation_that_fails_in_a_graph_is_noticed() -> None:
+    x, y = training_data()
+    data = Data(x, y[:, None])
+    z = x[:32].double()
+    z[1] = z[0]  # K is singular, and the jitter makes it indefinite
+    model = SoftKI(z, Matern32(4), torch.ones(4), jitter=-1e-9).cuda()
+    model.points.requires_grad_(False)
+    optimizer = training._adam(model, 0.01, x.device)
+    index = torch.arange(256, device="cuda")
+    steps = GraphSteps(model, data, optimizer, lambda i: index, lambda step: None, 1)
+    assert dict(steps.run(range(6, 7))) == {6: None}
+    assert steps.trouble is None
+
+
+def test_a_product_by_parts_has_the_accuracy_of_float32() -> None:
+    x, z = torch.randn(20_000, 5, device="cuda"), torch.randn(128, 5, device="cuda")
+    P = torch.randn(128, 128, device="cuda")
+    block = engine_for(x, 128)(z, None).interpolate(x)
+    assert relative_error(block.times(P), block.weights.double() @ P.double()) < 5e-7

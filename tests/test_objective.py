@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from softki.batches import Batch, Data
 from softki.engine import Interpolated, PlainEngine
-from softki.exceptions import NumericalError
+from softki.exceptions import InvalidInputError, NumericalError
 from softki.fitting import initial_model
 from softki.hutchinson import Hutchinson
 from softki.kernels import Matern32
@@ -315,3 +315,15 @@ def test_points_on_rows_get_no_gradient_from_those_rows_in_float32() -> None:
         return model.points.grad.clone()
 
     assert relative_error(gradient(torch.float32), gradient(F64)) < 1e-3
+
+
+@pytest.mark.parametrize("how", ["chunks", "batch", "list"])
+def test_no_rows_are_named(how: str) -> None:
+    data = Data(torch.zeros(0, 3), torch.zeros(0, 1))
+    batches = {
+        "chunks": data.chunks(8),
+        "batch": data.batch(torch.zeros(0, dtype=torch.long)),
+        "list": [Batch(data.x, data.y)],
+    }[how]
+    with pytest.raises(InvalidInputError, match="no rows were given"):
+        backward(model_for(dense.problem()), batches, exact)

@@ -59,3 +59,31 @@ def test_freed_memory_is_used_again() -> None:
     if plain < 1000:
         pytest.skip(f"this malloc keeps memory anyway: {plain} page faults")
     assert kept < plain / 10
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.mkldnn, "matmul"), reason="this torch has the older interface only"
+)
+def test_precision_set_by_the_newer_interface_is_put_back() -> None:
+    code = (
+        "import torch\n"
+        "from softki.runtime import prepared\n"
+        "parts = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul\n"
+        "parts[0].fp32_precision = 'tf32'\n"
+        "before = [part.fp32_precision for part in parts]\n"
+        "with prepared():\n"
+        "    assert parts[0].fp32_precision == parts[1].fp32_precision == 'ieee'\n"
+        "assert [part.fp32_precision for part in parts] == before\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_precision_set_by_the_older_interface_is_put_back() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        with prepared():
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -47,7 +47,7 @@ class Data:
 
     def batch(self, index: Tensor) -> Sequence[Batch]:
         """The rows at the index as one batch, taken when it is asked for."""
-        return _Chunks(self, index, len(index))
+        return _Chunks(self, index, max(1, len(index)))
 
     def chunks(self, points: int, index: Tensor | None = None) -> Sequence[Batch]:
         """All rows, or those at the index, in chunks whose (rows, m) work stays small.

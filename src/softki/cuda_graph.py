@@ -1,8 +1,9 @@
 """Training steps as one CUDA graph: gather, exact gradient, Adam, with nothing read back.
 
-A step is a hundred small kernels, which take longer to launch than to run. They are captured once
+A step is two hundred small kernels, which take longer to launch than to run. They are captured once
 and replayed. A step whose factorisation fails or whose gradient is not finite leaves the
-parameters as they are, and is done again outside the graph, with whatever fallback there is.
+parameters as they are, and is done again outside the graph, with whatever fallback there is, after
+the other steps of its stretch. Where nothing can be captured, every step is done outside.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from softki.batches import Data
-from softki.engine import Engine, PlainEngine
+from softki.engine import Engine, PlainEngine, why_plain
 from softki.kernels import KERNELS
 from softki.model import SoftKI
 from softki.objective import backward, exact
@@ -28,7 +29,7 @@ def why_not(
 ) -> str | None:
     """Why steps on such data cannot be captured; None if they can."""
     if engine is PlainEngine:
-        return "it needs float32 rows on a CUDA device, and Triton"
+        return why_plain(data.x, len(model.points)) or "the plain engine was asked for"
     if objective not in ("stabilised", "exact"):
         return "the objective is not the exact one"
     if type(model.kernel) not in KERNELS.values():  # others may wait for the host
@@ -49,6 +50,10 @@ class GraphSteps:
         optimizer: Adam, `fused` and `capturable`.
         index: the rows of a step, counted from 0; always as many.
         set_rate: sets the learning rate of a step, counted from 1.
+        longest: the most steps of a call of `run`.
+
+    Attributes:
+        trouble: why the steps could not be captured, if they could not.
     """
 
     def __init__(
@@ -58,24 +63,26 @@ class GraphSteps:
         optimizer: torch.optim.Adam,
         index: Callable[[int], torch.Tensor],
         set_rate: Callable[[int], None],
+        longest: int,
     ) -> None:
         self._model, self._data, self._optimizer = model, data, optimizer
         self._index_of, self._set_rate = index, set_rate
         self._graph: torch.cuda.CUDAGraph | None = None
         self._index = index(0).clone()
         self._slot = torch.zeros(1, dtype=torch.long, device=data.x.device)
-        self._outcomes = torch.empty(0)
+        self._outcomes = torch.zeros(longest, 2, dtype=torch.float64, device=data.x.device)
+        self.trouble: str | None = None
 
     def run(self, steps: range) -> Iterator[tuple[int, float | None]]:
         """Do these steps; then yield each with its log likelihood, or None where it failed."""
         if self._graph is None and steps.start <= _WARM_UP:
             yield from ((step, None) for step in steps[:_WARM_UP])
             steps = steps[_WARM_UP:]
-        if not len(steps):
+        if self._graph is None and self.trouble is None and len(steps):
+            self._capture()
+        if self._graph is None:
+            yield from ((step, None) for step in steps)
             return
-        if self._graph is None or len(self._outcomes) < len(steps):
-            self._capture(len(steps))
-        assert self._graph is not None
         self._slot.zero_()
         for step in steps:
             self._index.copy_(self._index_of(step - 1))
@@ -86,14 +93,18 @@ class GraphSteps:
         ):
             yield step, None if failed else log_likelihood
 
-    def _capture(self, size: int) -> None:
-        self._outcomes = torch.zeros(size, 2, dtype=torch.float64, device=self._data.x.device)
+    def _capture(self) -> None:
         self._optimizer.zero_grad()
-        self._graph = torch.cuda.CUDAGraph()
-        with warnings.catch_warnings(), torch.cuda.graph(self._graph):
-            # Parameters are used on both streams, which are joined before the gradients are.
-            warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")
-            self._step()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with warnings.catch_warnings(), torch.cuda.graph(graph):
+                # Parameters are used on several streams, which are joined before the gradients.
+                warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")
+                self._step()
+        except RuntimeError as error:
+            self.trouble = f"it could not be captured ({(str(error).splitlines() or [''])[0]})"
+            return
+        self._graph = graph
 
     def _step(self) -> None:
         adjoint = backward(self._model, self._data.batch(self._index), exact)

@@ -2,13 +2,13 @@
 
 There are two engines with the same results: plain PyTorch, which runs everywhere, and Triton
 kernels (`softki.triton_kernels`), which never write the distances to memory. Training takes the
-second for float32 rows on a CUDA device, where Triton is installed.
+second for float32 rows on a CUDA device, where Triton works. Rows that are thousands of times
+farther from the points than these from each other have fewer digits in the second.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import NamedTuple, Protocol
 
 import torch
@@ -16,6 +16,10 @@ from torch import Tensor
 
 from softki.distances import Pairs, scaled_gradient
 from softki.interpolation import weights_between
+from softki.triton_check import triton_trouble
+
+# The Triton kernels hold a row of distances in registers.
+_MAX_POINTS = 16_384
 
 
 class WeightGradient(NamedTuple):
@@ -111,9 +115,19 @@ def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:
 
 def engine_for(x: Tensor, points: int) -> type[Engine]:
     """The engine that training takes for rows such as x and so many points."""
-    if x.is_cuda and x.dtype == torch.float32 and find_spec("triton"):
-        from softki.triton_kernels import MAX_POINTS, FusedEngine
+    if why_plain(x, points) is not None:
+        return PlainEngine
+    from softki.triton_kernels import FusedEngine
 
-        if points <= MAX_POINTS:
-            return FusedEngine
-    return PlainEngine
+    return FusedEngine
+
+
+def why_plain(x: Tensor, points: int) -> str | None:
+    """Why the plain engine is taken for such rows and points; None if it is not."""
+    if not x.is_cuda:
+        return "the rows are not on a CUDA device"
+    if x.dtype != torch.float32:
+        return "the rows are not in float32"
+    if points > _MAX_POINTS:
+        return f"there are more than {_MAX_POINTS:,} points"
+    return triton_trouble()

@@ -13,7 +13,6 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import torch
 from gpytorch.kernels import Kernel
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from softki.checks import as_double, check_above, check_choice
 from softki.distances import pairwise_distance
 from softki.exceptions import InvalidInputError
+from softki.triton_check import triton_trouble
 
 
 class StationaryKernel(nn.Module, ABC):
@@ -169,7 +169,7 @@ def kernel_matrix(kernel: nn.Module, z: Tensor, jitter: float = 0.0) -> Tensor:
 
     The jitter is added to the diagonal, relative to its mean.
     """
-    if isinstance(kernel, StationaryKernel) and z.is_cuda and find_spec("triton"):
+    if isinstance(kernel, StationaryKernel) and z.is_cuda and triton_trouble() is None:
         from softki.triton_covariance import covariance, knows
 
         if knows(kernel):

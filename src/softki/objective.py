@@ -64,8 +64,11 @@ def backward(model: SoftKI, batches: Sequence[Batch], objective: Objective) -> A
         torch.Size([2, 1])
     """
     device = model.points.device
+    with beside(device, lane=1) as join_noise:
+        noise_variance = model.noise_variance
     with beside(device):
-        K, noise_variance = model.kernel_matrix(), model.noise_variance
+        K = model.kernel_matrix()
+    join_noise()
     rows = Rows(model, batches)
     adjoint = objective(rows, K.detach(), noise_variance.detach())
     parameters = [p for p in model.parameters() if p.requires_grad]

@@ -8,11 +8,12 @@ does fastest; on a GPU only products of many rows are worth several calls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+
+from softki.triton_check import triton_trouble
 
 _BLOCKS = 4
 # From these on, blocks pay.
@@ -30,9 +31,10 @@ def gram(A: Tensor) -> Tensor:
                 [14., 20.]])
     """
     n, m = A.shape
-    if A.is_cuda:
-        return A.T @ A if n < _MANY_ROWS else _gram_of_columns(A)
-    return A.T @ A if m < _MANY_POINTS else _gram_of_rows(A.T.contiguous())
+    few = n < _MANY_ROWS if A.is_cuda else m < _MANY_POINTS
+    if few or _recorded(A):
+        return A.T @ A
+    return _gram_of_columns(A) if A.is_cuda else _gram_of_rows(A.T.contiguous())
 
 
 def gram_and_cross(A: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,7 +81,7 @@ def congruence(L: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
                 [1., 1.]])
     """
     m = len(L)
-    if L.is_cuda or m < _MANY_POINTS:
+    if L.is_cuda or m < _MANY_POINTS or _recorded(L, G):
         left = L.T @ G
         return left, left @ L
     upper = L.T.contiguous()
@@ -108,11 +110,22 @@ def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:
                 [-0.5000,  1.0000]])
     """
     m = len(L)
-    blocks = m // _BASE
-    if not L.is_cuda or m % _BASE or blocks & (blocks - 1) or m > _MAX_INVERSE:
+    if not L.is_cuda or m > _MAX_INVERSE or _recorded(L):
         rows = L.contiguous()
         return lambda right: torch.linalg.solve_triangular(rows, right, upper=False)
-    return _lower_inverse(L).matmul
+    return _lower_inverse(_padded(L))[:m, :m].matmul
+
+
+def _padded(L: Tensor) -> Tensor:
+    """L with ones on a longer diagonal, of the next size that doubling arrives at."""
+    m, size = len(L), _BASE
+    while size < m:
+        size *= 2
+    if size == m:
+        return L
+    padded = torch.eye(size, dtype=L.dtype, device=L.device)
+    padded[:m, :m] = L
+    return padded
 
 
 def _lower_inverse(L: Tensor) -> Tensor:
@@ -128,7 +141,7 @@ def _lower_inverse(L: Tensor) -> Tensor:
 
 def _inverted_blocks(L: Tensor) -> Tensor:
     """The inverses of the smallest diagonal blocks, zeros elsewhere, (m, m)."""
-    if L.is_cuda and L.dtype == torch.float64 and find_spec("triton"):
+    if L.is_cuda and L.dtype == torch.float64 and triton_trouble() is None:
         from softki.triton_triangular import inverted_blocks
 
         return inverted_blocks(L, _BASE)
@@ -144,6 +157,11 @@ def _diagonal_blocks(L: Tensor, size: int) -> Tensor:
     """(m/size, size, size), a view."""
     count = len(L) // size
     return L.view(count, size, count, size).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+
+
+def _recorded(*tensors: Tensor) -> bool:
+    """Whether autograd watches: products that are written into place are not for it."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _parts(m: int) -> list[slice]:

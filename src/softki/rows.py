@@ -13,6 +13,7 @@ from torch import Tensor
 
 from softki.batches import Batch
 from softki.engine import Interpolated, WeightGradient, engine_for
+from softki.exceptions import InvalidInputError
 from softki.interpolation import check_columns
 from softki.model import SoftKI
 from softki.statistics import Features
@@ -25,6 +26,8 @@ class Rows:
     """The weights S and targets Y of batches of rows, under a model."""
 
     def __init__(self, model: SoftKI, batches: Sequence[Batch]) -> None:
+        if not len(batches) or not len(batches[0].x):
+            raise InvalidInputError("no rows were given: at least one is needed")
         first = batches[0]
         self._batches = [first] if len(batches) == 1 else batches
         check_columns(first.x, model.points)

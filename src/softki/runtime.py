@@ -1,8 +1,8 @@
-"""What a fit asks of torch and the process, for as long as it runs."""
+"""What a fit asks of torch and the process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import joblib
@@ -20,7 +20,7 @@ def prepared() -> Iterator[None]:
     The shorter formats of float32 that GPUs multiply in would ruin the gradient. Torch starts a
     thread for each processor of the machine, also where the process may use a few of them (a
     container, a batch job, an affinity); `joblib.cpu_count` knows these limits. A smaller number
-    that was asked for is left as it is. Both are put back afterwards.
+    that was asked for is left as it is. Precision and threads are put back afterwards.
 
     Example:
         >>> threads = torch.get_num_threads()
@@ -30,18 +30,40 @@ def prepared() -> Iterator[None]:
         >>> torch.get_num_threads() == threads
         True
     """
-    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    threads = torch.get_num_threads()
     fewer = min(threads, joblib.cpu_count())
+    put_back = _exact_float32()
     try:
-        torch.set_float32_matmul_precision("highest")
         if fewer < threads:
             torch.set_num_threads(fewer)
         _keep_freed_memory()
         yield
     finally:
-        torch.set_float32_matmul_precision(precision)
+        put_back()
         if fewer < threads:
             torch.set_num_threads(threads)
+
+
+def _exact_float32() -> Callable[[], None]:
+    """Turn shorter formats off; the function that puts them back.
+
+    Torch has two interfaces for this, and refuses the older where the newer has been used.
+    """
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        parts = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # type: ignore[attr-defined]
+        formats = [part.fp32_precision for part in parts]
+        for part in parts:
+            part.fp32_precision = "ieee"
+
+        def put_back() -> None:
+            for part, precision in zip(parts, formats, strict=True):
+                part.fp32_precision = precision
+
+        return put_back
+    torch.set_float32_matmul_precision("highest")
+    return lambda: torch.set_float32_matmul_precision(before)
 
 
 def _keep_freed_memory() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -101,7 +102,8 @@ def solve_whitened(K: Tensor, statistics: Statistics, noise_variance: Tensor) ->
     return Solution(whitened.mean, whitened.root, log_likelihood)
 
 
-class Whitened(NamedTuple):
+@dataclass
+class Whitened:
     """The posterior of u, and what else log p and its gradient need."""
 
     mean: Tensor  # μ, (m, t)
@@ -109,7 +111,13 @@ class Whitened(NamedTuple):
     half: Tensor  # root V/β², (m, t)
     factor: Tensor  # LB, (m, m)
     scaled_gram: Tensor  # G/β², (m, m)
-    root_gram: Callable[[], Tensor]  # root G/β², (m, m)
+    _root_gram: Callable[[], Tensor] | None
+
+    def root_gram(self) -> Tensor:
+        """root G/β², (m, m); once, after which the memory behind it is given back."""
+        compute, self._root_gram = self._root_gram, None
+        assert compute is not None
+        return compute()
 
 
 def solve_factorised(L: Tensor, statistics: Statistics, noise_variance: Tensor) -> Whitened:

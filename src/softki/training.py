@@ -128,8 +128,7 @@ class Trainer:
         self.report.seconds["training"] = time.perf_counter() - start - evaluation
 
     def _loop(self) -> None:
-        every = max(1, math.ceil(self.settings.steps / _EVALUATIONS))
-        in_a_row = 0
+        every, in_a_row = self._stretch, 0
         for outcome in self._outcomes(every):
             step, skipped = outcome.step, outcome.skipped
             in_a_row = in_a_row + 1 if skipped else 0
@@ -155,6 +154,11 @@ class Trainer:
             if self._out_of_patience(step, every):
                 return self._stop("the held-out NLL no longer improved")
 
+    @property
+    def _stretch(self) -> int:
+        """Steps from one evaluation to the next."""
+        return max(1, math.ceil(self.settings.steps / _EVALUATIONS))
+
     def _outcomes(self, every: int) -> Iterator[_Outcome]:
         """Train, step by step; in a graph, from one evaluation to the next."""
         batches = self._batches()
@@ -172,6 +176,9 @@ class Trainer:
                 if self.held_out is None and step == start:
                     self._best_state = before
                 yield _Outcome(step, "exact", log_likelihood)
+        if self._graph.trouble is not None:
+            name = engine_for(self.data.x, len(self.model.points)).name
+            self.report.engine = f"{name}, no CUDA graph: {self._graph.trouble}"
 
     def _step(self, step: int, batches: Sequence[Batch]) -> _Outcome:
         """One step of Adam; a gradient that is not finite never reaches the parameters."""
@@ -249,7 +256,9 @@ class Trainer:
         self.report.engine += " in a CUDA graph"
         minibatches, training = self.minibatches, self.training
         index = (lambda step: training) if minibatches is None else minibatches.index
-        return GraphSteps(self.model, self.data, self.optimizer, index, self._set_rate)
+        return GraphSteps(
+            self.model, self.data, self.optimizer, index, self._set_rate, self._stretch
+        )
 
     def _objective(self) -> Objective:
         named: dict[str, Objective] = {

@@ -24,8 +24,6 @@ from torch import Tensor
 
 from softki.engine import Interpolated, WeightGradient, temperature_gradient
 
-# A row of distances is held in registers.
-MAX_POINTS = 16_384
 # From so many rows on, a product by parts in bfloat16 is faster than one in float32.
 _MANY_ROWS = 8192
 # Products of bfloat16 with results in float32 came with torch 2.8.
@@ -53,7 +51,7 @@ def _softmax(distance, columns, m):
     return powers / tl.sum(powers, 1)[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _forward(x, z, weights, n, m, d, SPLIT: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr):
     rows = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
     columns = tl.arange(0, BM)
@@ -79,7 +77,7 @@ def _forward(x, z, weights, n, m, d, SPLIT: tl.constexpr, BN: tl.constexpr, BM: 
         tl.store(place, S.to(weights.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _backward(
     x, z, dense, left, right, mean, c, c_sum, n, m, d, r,
     HAS_DENSE: tl.constexpr, HAS_MEAN: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
