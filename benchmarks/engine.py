@@ -37,7 +37,6 @@ from softki.objective import backward, exact
 from softki.runtime import prepared
 from softki.training import _adam
 
-
 # As in softki.triton_kernels, which needs Triton to be read.
 _MANY_ROWS = 8192
 

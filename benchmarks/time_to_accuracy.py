@@ -1,7 +1,8 @@
 """Seconds of training until the test error passes the paper's: `benchmarks/engine.py --accuracy`.
 
 The test rows are looked at to report only: nothing is chosen by them, a run ends once they say that
-the error is reached, and the time of looking is not counted. For each method the settings are one and the same on all data sets.
+the error is reached, and the time of looking is not counted. For each method the settings are one
+and the same on all data sets.
 """
 
 from __future__ import annotations
