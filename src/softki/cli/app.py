@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import softki
-from softki.cli import evaluate, fit, info, plot, predict
+from softki.cli import bench, evaluate, fit, info, plot, predict
 from softki.cli.errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, UsageError, explained
 
 # typer has no name of its own for the base of its usage errors.
@@ -22,6 +22,7 @@ app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=info.EXAMPLES)(info.info)
 app.command(epilog=plot.EXAMPLES)(plot.plot)
+app.command(context_settings=bench.SETTINGS, add_help_option=False)(bench.bench)
 
 
 def _version(wanted: bool) -> None:
@@ -37,6 +38,7 @@ Examples:
   softki evaluate price.softki test.csv
   softki info price.softki
   softki plot price.softki test.csv -o pictures
+  softki bench run --data uci --methods softki,svgp
 """
 
 

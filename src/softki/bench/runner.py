@@ -1,0 +1,204 @@
+"""One method on one split of one data set, as a record; and many of them, each once."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import platform
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import gpytorch
+import numpy as np
+import sklearn
+import torch
+from sklearn.preprocessing import StandardScaler
+
+from softki import __version__
+from softki.bench.datasets import Table, load
+from softki.bench.memory import PeakMemory
+from softki.bench.methods import METHODS, make
+from softki.bench.record import Record
+from softki.bench.registry import DataSet
+from softki.bench.results import Results
+from softki.data import ski_split_indices, split_indices
+from softki.exceptions import InvalidInputError
+from softki.metrics import coverage, gaussian_nll, rmse
+
+SPLITS: Mapping[str, Callable[[int, int], tuple[np.ndarray, np.ndarray]]] = {
+    "90/10": split_indices,
+    "4/9": ski_split_indices,
+}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which runs: every method on every split of every data set."""
+
+    data: Sequence[DataSet]
+    methods: Sequence[str]
+    seeds: Sequence[int] = (0,)
+    split: str = "90/10"
+    settings: Mapping[str, Any] = field(default_factory=dict)  # where a method has them
+    device: str = "cpu"
+    limit: float | None = None  # seconds a run
+    folder: Path | None = None  # of the data
+    download: bool = False
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """Those of the settings that the method has, and that are not its defaults."""
+        known = METHODS[method].defaults
+        return {
+            name: value
+            for name, value in self.settings.items()
+            if name in known and value != known[name]
+        }
+
+
+def run_all(plan: Plan, results: Results, force: bool = False) -> Iterator[Record]:
+    """Do the runs that the results do not have yet, and yield each once it is written.
+
+    A data set that cannot be read raises at once, before anything is run on it.
+    """
+    for dataset in plan.data:
+        wanted = [
+            run
+            for seed in plan.seeds
+            for run in (_blank(dataset, method, seed, plan) for method in plan.methods)
+            if force or not results.has(run.key)
+        ]
+        if not wanted:
+            continue
+        table = load(dataset, plan.folder, plan.download)
+        for blank in wanted:
+            record = run_one(table, blank, plan.device, plan.limit)
+            results.append(record)
+            yield record
+
+
+def run_one(table: Table, blank: Record, device: str, limit: float | None = None) -> Record:
+    """The record filled in: what went wrong is a status, not an exception.
+
+    Inputs and target are standardised by the training rows; the figures are in these units.
+    """
+    train, test = SPLITS[blank.split](len(table.y), blank.seed)
+    X, y = _standardised(table.X, train), _standardised(table.y[:, None], train)[:, 0]
+    sizes = {"rows": len(train), "test_rows": len(test), "columns": X.shape[1]}
+    where = {"device": device_name(device), "versions": versions()}
+    try:
+        METHODS[blank.method].check_size(len(train), X.shape[1])
+        with _quiet(), _time_limit(limit):
+            figures = _measured(blank, device, X, y, train, test)
+        outcome: dict[str, Any] = {"status": "ok", **figures}
+    except InvalidInputError as error:
+        outcome = {"status": "refused", "error": str(error)}
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        outcome = {"status": "out of memory", "error": _first_line(error)}
+    except Exception as error:
+        _log.info("%s on %s failed", blank.method, blank.data, exc_info=True)
+        outcome = {"status": "failed", "error": f"{type(error).__name__}: {_first_line(error)}"}
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return blank.replace(**sizes, **where, **outcome)
+
+
+def _measured(
+    blank: Record, device: str, X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray
+) -> dict[str, Any]:
+    method = make(blank.method, device, blank.seed, **blank.settings)
+    peak = PeakMemory(method.device)
+    start = time.perf_counter()
+    method.fit(X[train], y[train])
+    _wait(method.device)
+    fitted = time.perf_counter()
+    mean, std = method.predict(X[test])
+    predicted = time.perf_counter()
+    residual, variance = torch.from_numpy(y[test] - mean), torch.from_numpy(std).square()
+    if not bool(residual.isfinite().all() and variance.isfinite().all()):
+        raise FloatingPointError("predictions are not finite")
+    epochs, training = method.facts.get("epochs"), method.facts.get("training_seconds")
+    return {
+        "rmse": rmse(residual),
+        "nll": float(gaussian_nll(residual, variance)),
+        "coverage": coverage(residual, variance),
+        "fit_seconds": fitted - start,
+        "predict_seconds": predicted - fitted,
+        "seconds_per_epoch": training / epochs if epochs and training else None,
+        "peak_memory": peak.bytes(),
+        "facts": {**method.facts, "settings": method.settings},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what the figures depend on."""
+    return {
+        "softki": __version__,
+        "torch": torch.__version__,
+        "gpytorch": gpytorch.__version__,
+        "scikit-learn": sklearn.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def device_name(device: str) -> str:
+    """What a reader of the results should know of the machine."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{torch.get_num_threads()} CPU threads"
+
+
+def _blank(dataset: DataSet, method: str, seed: int, plan: Plan) -> Record:
+    return Record(dataset.name, method, seed, plan.split, plan.settings_of(method))
+
+
+def _standardised(values: np.ndarray, train: np.ndarray) -> np.ndarray:
+    scaled: np.ndarray = StandardScaler().fit(values[train]).transform(values)
+    return scaled
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Warnings of the methods, which are many, do not hide the lines of the runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise `TimeoutError` in the body after so many seconds, where signals can do that."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if seconds is None or not in_main or not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"not done after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import json
+import math
+import sys
+from functools import cache
+from typing import Any
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+
+from softki.bench.method import Method
+from softki.bench.methods import METHODS, make
+from softki.bench.methods.dense import DensePosterior, Parameters, log_likelihood
+from softki.bench.methods.gp import MIN_NOISE_VARIANCE, matern32
+from softki.bench.methods.sgpr import Sparse, by_cholesky, by_qr
+from softki.bench.methods.vnngp import Neighbours
+from softki.exceptions import InvalidInputError
+
+from dense import F64, relative_error
+from dense import matern32 as dense_matern32
+
+# Few steps, so that the tests are quick, at a rate that makes the most of them.
+QUICK: dict[str, dict[str, Any]] = {
+    "softki": {"points": 64, "steps": 60},
+    "softki_paper": {"points": 64, "epochs": 40, "batch_size": 128, "learning_rate": 0.05},
+    "softki_mll": {"points": 64, "epochs": 40, "batch_size": 128, "learning_rate": 0.05},
+    "softki_hutchinson": {"points": 48, "epochs": 10, "batch_size": 128, "learning_rate": 0.1},
+    "exact": {"epochs": 40},
+    "sgpr": {"points": 48, "epochs": 40, "learning_rate": 0.1},
+    "sgpr_qr": {"points": 48, "epochs": 40, "learning_rate": 0.1},
+    "svgp": {"points": 48, "epochs": 80, "batch_size": 64, "learning_rate": 0.05},
+    "ski": {"epochs": 20},
+    "skip": {"epochs": 15, "learning_rate": 0.2},
+    "vnngp": {"neighbours": 16, "epochs": 30, "batch_size": 64, "learning_rate": 0.03},
+    "sklearn_gpr": {"rows": 200},
+    "hist_gradient_boosting": {"iterations": 100},
+    "extra_trees": {"trees": 50},
+}
+GPS = ["exact", "sgpr", "sgpr_qr", "svgp", "ski", "skip", "vnngp", "sklearn_gpr"]
+FREE = [name for name in METHODS if name != "gpboost_vecchia"]  # those that need no more packages
+
+
+def columns(name: str) -> int:
+    return 2 if name == "ski" else 3
+
+
+@cache
+def smooth(d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """300 rows to learn from and 200 to predict, standardised, a sixth of the target noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((500, d))
+    y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.15 * rng.standard_normal(500)
+    y = (y - y.mean()) / y.std()
+    return X[:300], y[:300], X[300:], y[300:]
+
+
+@cache
+def fitted(name: str) -> tuple[Method, np.ndarray, np.ndarray]:
+    X, y, X_new, _ = smooth(columns(name))
+    method = make(name, **QUICK[name])
+    method.fit(X, y)
+    return method, *method.predict(X_new)
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_a_smooth_function_is_learned_with_honest_error_bars(name: str) -> None:
+    method, mean, std = fitted(name)
+    y = smooth(columns(name))[3]
+    assert mean.shape == std.shape == y.shape
+    assert mean.dtype == std.dtype == np.float64
+    assert np.sqrt(np.mean((mean - y) ** 2)) < 0.45
+    assert np.isfinite(std).all()
+    assert (std > 0).all()
+    assert 0.7 < np.mean(np.abs(mean - y) < 1.96 * std) <= 1
+    json.dumps({**method.facts, "settings": method.settings})
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_the_facts_are_those_that_a_method_has(name: str) -> None:
+    facts, d = fitted(name)[0].facts, columns(name)
+    if name in GPS or name.startswith("softki"):
+        assert len(facts["lengthscale"]) == d
+        assert min(facts["lengthscale"]) > 0
+        assert 0.001 < facts["noise_variance"] < 0.15
+        assert facts["training_seconds"] > 0
+    if "epochs" in QUICK[name]:
+        assert facts["epochs"] == QUICK[name]["epochs"]
+    if name.startswith("softki"):
+        assert len(facts["temperature"]) == d
+
+
+@pytest.mark.parametrize("name", ["svgp", "sgpr"])
+def test_noise_is_free_to_fall(name: str) -> None:
+    assert fitted(name)[0].facts["noise_variance"] < 0.06
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_the_same_seed_gives_the_same_predictions(name: str) -> None:
+    X, y, X_new, _ = smooth(columns(name))
+    few = {"epochs": 2, "steps": 5, "iterations": 10, "rows": 60, "trees": 5, "points": 16}
+    settings = {key: value for key, value in few.items() if key in METHODS[name].defaults}
+    predictions = []
+    for _ in range(2):
+        torch.rand(1)  # what was drawn before does not matter
+        method = make(name, seed=3, **settings)
+        method.fit(X[:100], y[:100])
+        predictions.append(np.stack(method.predict(X_new[:20])))
+    assert np.array_equal(*predictions)
+
+
+@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("what", ["target", "column"])
+def test_what_is_constant_is_survived(name: str, what: str) -> None:
+    X, y, X_new, _ = (part.copy() for part in smooth(columns(name)))
+    if what == "target":
+        y[:] = 0
+    else:
+        X[:, 1] = X_new[:, 1] = 0
+    few = {"epochs": 3, "steps": 5, "iterations": 10, "trees": 5, "points": 16}
+    settings = {key: value for key, value in few.items() if key in METHODS[name].defaults}
+    method = make(name, **settings)
+    method.fit(X[:80], y[:80])
+    mean, std = method.predict(X_new[:20])
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+    assert (std > 0).all()
+
+
+@pytest.mark.parametrize("name", GPS)
+def test_noise_enters_the_variance_once(name: str) -> None:
+    """Of a target that is noise alone, the predictive variance is about one, not two."""
+    d = columns(name)
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((300, d)), rng.standard_normal(300)
+    settings = {**QUICK[name], "points": 8, "epochs": 60, "learning_rate": 0.1}
+    if name == "vnngp":  # its own values at the rows have to be learned first
+        settings["learning_rate"] = 0.05
+    known = METHODS[name].defaults
+    method = make(name, **{key: value for key, value in settings.items() if key in known})
+    method.fit(X, y)
+    _, std = method.predict(rng.standard_normal((200, d)))
+    assert 0.8 < np.mean(std**2) < 1.25
+
+
+@pytest.mark.parametrize("name", ["exact", "sgpr", "sgpr_qr", "svgp", "vnngp", "sklearn_gpr"])
+def test_far_from_the_data_the_variance_is_that_of_the_prior(name: str) -> None:
+    method = fitted(name)[0]
+    mean, std = method.predict(np.full((2, 3), 1e4))
+    facts = method.facts
+    np.testing.assert_allclose(mean, 0, atol=1e-3)
+    np.testing.assert_allclose(std**2, facts["outputscale"] + facts["noise_variance"], rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_an_unknown_setting_is_refused(name: str) -> None:
+    setting = next(iter(METHODS[name].defaults))
+    with pytest.raises(InvalidInputError, match=f"setting of {name}.*did you mean '{setting}'"):
+        make(name, **{setting + "_": 1})
+
+
+def test_the_log_likelihood_and_its_gradient_are_those_of_a_dense_gp() -> None:
+    x, y = torch.randn(40, 3, dtype=F64), torch.randn(40, dtype=F64)
+    vector = (0.3 * torch.randn(5, dtype=F64)).requires_grad_()
+    expected = _dense_log_likelihood(x, y, vector)
+    expected.backward()
+    value, gradient = log_likelihood(x, y, Parameters(vector.detach()))
+    assert relative_error(value, expected.detach()) < 1e-12
+    assert relative_error(gradient, vector.grad) < 1e-10
+
+
+def _dense_log_likelihood(x: torch.Tensor, y: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    noise = MIN_NOISE_VARIANCE + vector[-1].exp()
+    K = dense_matern32(x, vector[:-2].exp(), vector[-2].exp())
+    K = K + noise * torch.eye(len(x), dtype=F64)
+    return MultivariateNormal(torch.zeros_like(y), K).log_prob(y)
+
+
+def test_conjugate_gradients_give_the_exact_posterior() -> None:
+    X, y, X_new, _ = smooth(3)
+    method = make("exact", cholesky_rows=0, epochs=20)
+    method.fit(X, y)
+    mean, std = method.predict(X_new)
+    facts = method.facts
+    assert facts["solver"] == "cg"
+    assert fitted("exact")[0].facts["solver"] == "cholesky"
+    logarithms = torch.tensor(
+        [*facts["lengthscale"], facts["outputscale"], facts["noise_variance"] - MIN_NOISE_VARIANCE],
+        dtype=F64,
+    ).log()
+    posterior = DensePosterior.of(torch.from_numpy(X), torch.from_numpy(y), Parameters(logarithms))
+    expected, variance = posterior(torch.from_numpy(X_new))
+    np.testing.assert_allclose(mean, expected, atol=0.01)
+    np.testing.assert_allclose(std**2, variance + facts["noise_variance"], rtol=0.1)
+
+
+def test_keops_is_not_replaced_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softki.bench.methods.exact.find_spec", lambda name: None)
+    X, y, *_ = smooth(3)
+    with pytest.raises(InvalidInputError, match="pip install pykeops"):
+        make("exact", keops=True).fit(X, y)
+
+
+@pytest.mark.parametrize("solve", [by_cholesky, by_qr])
+@torch.no_grad()
+def test_the_sparse_posterior_is_that_of_titsias(solve: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("softki.bench.methods.sgpr._BLOCK", 23)
+    n, m, noise = 60, 12, torch.tensor(0.05, dtype=F64)
+    x, x_new = torch.randn(n, 2, dtype=F64), torch.randn(9, 2, dtype=F64)
+    y = torch.sin(x[:, 0])
+    kernel = matern32(2).double()
+    everything = torch.cat([x[:m], x, x_new])
+    K = dense_matern32(everything, kernel.base_kernel.lengthscale, kernel.outputscale)
+    Kzz, Kzx, Kzs = K[:m, :m], K[:m, m : m + n], K[:m, m + n :]
+    Q = Kzx.T @ torch.linalg.solve(Kzz, Kzx) + noise * torch.eye(n, dtype=F64)
+    Qsx = Kzs.T @ torch.linalg.solve(Kzz, Kzx)
+    expected = Qsx @ torch.linalg.solve(Q, y)
+    variance = K[-1, -1] - (Qsx * torch.linalg.solve(Q, Qsx.T).T).sum(1)
+    mean, got = solve(Sparse(kernel, x[:m], noise), x, y)(x_new)
+    assert relative_error(mean, expected) < 1e-7
+    assert relative_error(got, variance) < 1e-7
+
+
+def test_sgpr_and_its_qr_version_agree_where_nothing_is_ill_conditioned() -> None:
+    for one, other in zip(fitted("sgpr")[1:], fitted("sgpr_qr")[1:], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_the_bound_of_sgpr_is_that_of_titsias() -> None:
+    """What GPyTorch maximises, on the points and parameters that it ended with."""
+    method = make("sgpr", points=12, epochs=1, learning_rate=1e-12)
+    X, y, *_ = smooth(2)
+    method.fit(X[:50], y[:50])
+    model = method.model.train()
+    x, t = model.train_inputs[0], model.train_targets
+    objective = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    with torch.no_grad():
+        got = 50 * objective(model(x), t)
+        kernel, noise = model.covar_module.base_kernel, model.likelihood.noise
+        z = model.covar_module.inducing_points
+        K = dense_matern32(torch.cat([z, x]), kernel.base_kernel.lengthscale, kernel.outputscale)
+        Q = K[12:, :12] @ torch.linalg.solve(K[:12, :12], K[:12, 12:])
+        covariance = Q + noise * torch.eye(50, dtype=F64)
+        expected = MultivariateNormal(torch.zeros_like(t), covariance).log_prob(t)
+        expected -= (K[12:, 12:].trace() - Q.trace()) / (2 * noise.squeeze())
+    assert relative_error(got, expected) < 1e-5
+
+
+def test_neighbours_are_the_nearest_before() -> None:
+    rows = torch.randn(50, 3)
+    distance = torch.cdist(rows, rows)
+    nearest = Neighbours(rows, 4).before()
+    assert nearest.shape == (46, 4)
+    for j, found in enumerate(nearest, start=4):
+        expected = distance[j, :j].topk(4, largest=False).indices
+        assert set(found.tolist()) == set(expected.tolist())
+    x = rows[:5] + 1e-3
+    assert torch.equal(Neighbours(rows, 4).find_nn_idx(x)[:, 0], torch.arange(5))
+
+
+def test_skip_trains_on_ten_columns_by_lanczos() -> None:
+    X, y, X_new, y_new = smooth(10)
+    method = make("skip", epochs=3, learning_rate=0.3, rank=60)
+    with gpytorch.settings.max_cholesky_size(50):
+        method.fit(X[:200], y[:200])
+        mean, std = method.predict(X_new)
+    assert len(method.facts["lengthscale"]) == 10
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+    assert np.sqrt(np.mean((mean - y_new) ** 2)) < 1
+
+
+def test_a_grid_does_not_extrapolate() -> None:
+    method = fitted("ski")[0]
+    X = smooth(2)[0]
+    edge = X.max(0)
+    inside, outside = method.predict(edge[None]), method.predict(edge[None] + 5)
+    assert method.facts["clamped_rows"] == 1
+    np.testing.assert_allclose(inside, outside)
+    with pytest.raises(InvalidInputError, match="ski takes at most 4 columns, not 5"):
+        METHODS["ski"].check_size(100, 5)
+
+
+def test_softki_has_the_parameters_of_the_estimator() -> None:
+    settings = make("softki", points=64).settings
+    assert settings["points"] == 64
+    assert {"device", "random_state", "verbose"}.isdisjoint(settings)
+
+
+def test_an_epoch_of_the_paper_is_all_its_whole_batches() -> None:
+    method = make("softki_paper", points=8, epochs=3, batch_size=70)
+    X, y, *_ = smooth(3)
+    method.fit(X, y)
+    assert method.facts["steps"] == 3 * (300 // 70)
+    assert method.facts["stopped"] == "all steps done"
+
+
+def test_without_gpboost_the_error_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "gpboost", None)
+    X, y, *_ = smooth(3)
+    with pytest.raises(InvalidInputError, match="pip install gpboost"):
+        make("gpboost_vecchia").fit(X, y)
+
+
+def test_the_error_of_trees_is_what_they_did_not_see() -> None:
+    """On noise alone a tree has no error on its own rows, and the whole of it elsewhere."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((400, 3)), rng.standard_normal(400)
+    for name in ("extra_trees", "hist_gradient_boosting"):
+        method = make(name, **QUICK[name])
+        method.fit(X, y)
+        _, std = method.predict(rng.standard_normal((200, 3)))
+        assert 0.85 < math.sqrt(np.mean(std**2)) < 1.2
