@@ -103,7 +103,7 @@ def show(arguments: argparse.Namespace) -> int:
     for dataset in REGISTRY.values():
         here = "" if is_available(dataset, arguments.folder) else "  (no data here)"
         size = f"{dataset.rows:>9,} × {dataset.columns:<5}"
-        print(f"  {dataset.name:26} {dataset.group:10} {size} {dataset.target}{here}")
+        print(f"  {dataset.name:22} {dataset.group:16} {size} {dataset.target}{here}")
     for what, names in (("methods", METHODS), ("tables", TABLES), ("figures", FIGURES)):
         print(f"{what}: {', '.join(names)}")
     return 0

@@ -32,6 +32,7 @@ from softki.initialization import initial_points
 
 MIN_NOISE_VARIANCE = 1e-6
 START_NOISE_VARIANCE = 0.1
+_MAX_NOTED = 1024
 
 
 def start_lengthscale(columns: int) -> float:
@@ -139,6 +140,11 @@ class GPMethod(Method):
         """Indices of an epoch's batches in random order; the last may be smaller."""
         order = torch.randperm(rows, device="cpu").to(self.device)
         return iter(order.split(self.settings["batch_size"]))
+
+    def _note_points(self, points: Tensor) -> None:
+        """Where the points of the method are, if they are few and can be drawn."""
+        if points.shape[1] <= 2 and len(points) <= _MAX_NOTED:
+            self.facts["points"] = points.tolist()
 
     def _note(self, lengthscale: Tensor, outputscale: Tensor, noise_variance: Tensor) -> None:
         self.facts["lengthscale"] = lengthscale.detach().flatten().tolist()

@@ -45,6 +45,7 @@ class SGPR(FullBatchMethod):
         super()._learn(x, y)
         kernel = self.model.covar_module
         sparse = Sparse(kernel.base_kernel, kernel.inducing_points, self.model.likelihood.noise)
+        self._note_points(sparse.points)
         with torch.no_grad():
             self._posterior = self._solve(sparse, x, y)
 

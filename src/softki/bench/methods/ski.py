@@ -89,6 +89,8 @@ class SKI(_OnGrid):
 
     def _kernel_parameters(self) -> tuple[Tensor, Tensor]:
         kernel = self.model.covar_module
+        if len(kernel.base_kernel.grid) == 2:
+            self._note_points(torch.cartesian_prod(*kernel.base_kernel.grid))
         return kernel.base_kernel.base_kernel.lengthscale, kernel.outputscale
 
 
