@@ -13,15 +13,23 @@ import numpy as np
 import pytest
 import torch
 
-from softki.bench import runner
+from softki.bench import commands, runner
 from softki.bench.commands import main
 from softki.bench.datasets import Table
+from softki.bench.download import DownloadError
 from softki.bench.memory import PeakMemory
 from softki.bench.method import Method
-from softki.bench.methods import METHODS
+from softki.bench.methods import METHODS, make
 from softki.bench.record import Record
+from softki.bench.registry import DataSet, select
 from softki.bench.results import Results
 from softki.bench.runner import Plan, run_all, run_one
+from softki.data import split_indices
+from softki.exceptions import InvalidInputError
+from softki.training import Trainer
+
+
+given: list[tuple[np.ndarray, np.ndarray]] = []  # what `Guess` has seen
 
 
 class Guess(Method):
@@ -38,10 +46,12 @@ class Guess(Method):
             raise torch.OutOfMemoryError("CUDA out of memory")
         if how == "slow":
             time.sleep(5)
+        given.append((X, y))
         self.mean, self.std = y.mean(), y.std()
         self.facts = {"epochs": self.settings["epochs"], "training_seconds": 2.0}
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        given.append((X, np.empty(0)))
         mean = np.nan if self.settings["how"] == "nan" else self.mean
         return np.full(len(X), mean), np.full(len(X), self.std)
 
@@ -49,6 +59,7 @@ class Guess(Method):
 @pytest.fixture(autouse=True)
 def guess(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "guess", Guess)
+    given.clear()
 
 
 def table(n: int = 200) -> Table:
@@ -100,34 +111,159 @@ def test_nothing_is_run_twice_unless_forced(
 ) -> None:
     monkeypatch.setattr(runner, "load", lambda *_: table())
     results = Results(tmp_path / "runs.jsonl")
-    plan = Plan([select_one("robot_arm")], ["guess"], seeds=range(2), settings={"epochs": 2})
+    plan = Plan(select("robot_arm"), ["guess"], seeds=range(2), settings={"epochs": 2})
     assert [r.seed for r in run_all(plan, results)] == [0, 1]
     assert list(run_all(plan, Results(tmp_path / "runs.jsonl"))) == []
     assert len(list(run_all(plan, results, force=True))) == 2
-    longer = Plan([select_one("robot_arm")], ["guess"], settings={"epochs": 3, "unknown": 1})
+    longer = Plan(select("robot_arm"), ["guess"], settings={"epochs": 3})
     assert [r.settings for r in run_all(longer, results)] == [{"epochs": 3}]
 
 
-def select_one(name: str) -> Any:
-    from softki.bench.registry import select
-
-    return select(name)[0]
-
-
-def test_the_commands_from_run_to_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("status", "error", "again"),
+    [
+        ("ok", None, False),
+        ("out of memory", "CUDA out of memory", False),
+        ("failed", "RuntimeError: the matrix is singular", False),
+        ("failed", "TimeoutError: not done after 60 s", True),
+        ("refused", "gpboost is not here", True),
+    ],
+)
+def test_what_another_run_may_change_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str, error: str | None, again: bool
 ) -> None:
-    monkeypatch.setenv("SOFTKI_DATA", str(tmp_path))
-    folder = tmp_path / "uci"
-    folder.mkdir()
+    monkeypatch.setattr(runner, "load", lambda *_: table())
+    results = Results(tmp_path / "runs.jsonl")
+    results.append(Record("robot_arm", "guess", 0, "90/10", status=status, error=error))
+    plan = Plan(select("robot_arm"), ["guess"])
+    assert len(list(run_all(plan, results))) == again
+
+
+def test_a_device_of_another_kind_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "load", lambda *_: table())
+    results = Results(tmp_path / "runs.jsonl")
+    results.append(Record("robot_arm", "guess", 0, "90/10", device="NVIDIA H200"))
+    plan = Plan(select("robot_arm"), ["guess"])
+    assert [r.device_kind for r in run_all(plan, results)] == ["cpu"]
+    assert sorted(r.device_kind for r in Results(results.path)) == ["cpu", "cuda"]
+
+
+def test_a_method_that_cannot_use_a_gpu_is_recorded_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Guess, "cpu_only", True)
+    plan = Plan(select("robot_arm"), ["guess"], device="cuda")
+    [blank] = plan.runs_on(plan.data[0])
+    record = run_one(table(), blank, plan.device)
+    assert record.status == "ok"
+    assert (record.device_kind, record.peak_memory) == ("cpu", None)
+    assert "CPU" in (record.device or "")
+    assert record.key == blank.key
+
+
+def test_results_that_cannot_be_written_are_found_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").mkdir()
+    results = Results(tmp_path / "other.jsonl")
+    results.path = tmp_path / "runs.jsonl"
+    with pytest.raises(InvalidInputError, match="cannot write"):
+        list(run_all(Plan(select("robot_arm"), ["guess"]), results))
+    assert not given
+
+
+# What the methods are given.
+
+
+@pytest.mark.parametrize(("split", "sizes"), [("90/10", (180, 20)), ("4/9", (88, 88))])
+def test_a_method_sees_the_training_rows_and_no_others(split: str, sizes: tuple[int, int]) -> None:
+    data = table()
+    record = run_one(data, Record("noise", "guess", 3, split), "cpu")
+    assert (record.rows, record.test_rows) == sizes
+    train, test = runner.SPLITS[split](200, 3)
+    assert not set(train) & set(test)
+    (X, y), (X_test, _) = given
+    mean, std = data.X[train].mean(0), data.X[train].std(0)
+    np.testing.assert_allclose(X, (data.X[train] - mean) / std, atol=1e-12)
+    np.testing.assert_allclose(X_test, (data.X[test] - mean) / std, atol=1e-12)
+    np.testing.assert_allclose(y, (data.y[train] - data.y[train].mean()) / data.y[train].std())
+    np.testing.assert_allclose([*X.mean(0), y.mean()], 0, atol=1e-12)
+    np.testing.assert_allclose([*X.std(0), y.std()], 1)
+    assert abs(X_test.mean(0)).max() > 1e-3  # the test rows had no part in it
+
+
+def test_figures_do_not_depend_on_what_the_test_target_is_scaled_with() -> None:
+    data = table()
+    test = split_indices(200, 0)[1]
+    far = data.y.copy()
+    far[test] += 1000
+    one_run, other = (
+        run_one(Table(data.X, y, "noise"), Record("noise", "guess", 0, "90/10"), "cpu")
+        for y in (data.y, far)
+    )
+    np.testing.assert_array_equal(given[0][1], given[2][1])
+    assert one_run.rmse is not None
+    assert other.rmse is not None
+    assert other.rmse > 50 * one_run.rmse
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        ("softki_paper", "stabilised"),
+        ("softki_mll", "exact"),
+        ("softki_hutchinson", "hutchinson"),
+    ],
+)
+def test_each_variant_of_softki_has_its_objective(name: str, objective: str) -> None:
     rng = np.random.default_rng(0)
-    np.savetxt(folder / "pol.csv.gz", rng.standard_normal((100, 27)), delimiter=",")
-    results = str(tmp_path / "runs.jsonl")
-    command = ["run", "--data", "pol,bike", "--methods", "guess", "--results", results]
-    assert main([*command, "--device", "cpu", "--seeds", "2"]) == 0
+    X = rng.standard_normal((60, 2))
+    method: Any = make(name, points=8, epochs=1, batch_size=30)
+    method.fit(X, np.sin(X[:, 0]))
+    assert method.result.settings.objective == objective
+    assert method.result.report.objective == objective
+
+
+@pytest.mark.parametrize("name", ["softki", "softki_paper", "softki_hutchinson"])
+def test_an_interrupted_fit_is_no_result(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def loop(trainer: Trainer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "_loop", loop)
+    results = folder / "runs.jsonl"
+    command = ["run", "--data", "pol", "--methods", name, "--set", "points=8"]
+    assert main([*command, "--device", "cpu", "--results", str(results)]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert len(Results(results)) == 0
+
+
+# The commands.
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder that has pol, or what looks like it."""
+    monkeypatch.setenv("SOFTKI_DATA", str(tmp_path))
+    (tmp_path / "uci").mkdir()
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((100, 27))
+    np.savetxt(tmp_path / "uci" / "pol.csv.gz", values, delimiter=",")
+    return tmp_path
+
+
+def test_the_commands_from_run_to_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = str(folder / "runs.jsonl")
+    command = ["run", "--data", "pol,bike,aspirin", "--methods", " guess, guess"]
+    command += ["--results", results, "--device", "cpu", "--seeds", "2"]
+    assert main(command) == 0
     printed = capsys.readouterr().out
-    assert "bike: no data here" in printed
+    assert "bike: no data here (softki bench download bike)" in printed
+    assert "aspirin: no data here (https://figshare" in printed
     assert printed.count("RMSE") == 2
+    assert main(command) == 0
+    assert f"all 2 runs are in {results} (--force runs them again)" in capsys.readouterr().out
     lines = [json.loads(line) for line in Path(results).read_text().splitlines()]
     assert [(line["data"], line["seed"]) for line in lines] == [("pol", 0), ("pol", 1)]
     assert main(["table", "summary", "--results", results, "--text"]) == 0
@@ -142,6 +278,14 @@ def test_the_commands_from_run_to_table(
         (["run", "--data", "poll"], "did you mean 'pol'"),
         (["run", "--data", "pol", "--methods", "svpg"], "did you mean 'svgp'"),
         (["run", "--data", "pol", "--set", "epochs"], "--set wants NAME=VALUE"),
+        (["run", "--data", "pol", "--set", "step=5"], "did you mean 'steps'"),
+        (["run", "--data", "pol", "--methods", "softki", "--set", "epochs=5"], "'epochs'"),
+        (["run", "--data", "pol", "--set", "steps=many"], "must be a whole number, such as 600"),
+        (["run", "--data", "pol", "--set", "steps=2.5"], "must be a whole number, such as 600"),
+        (["run", "--data", "pol", "--set", "held_out=NaN"], "must be a number, such as 0.1"),
+        (["run", "--data", "pol", "--set", "solver=3"], "must be a name, such as 'qr'"),
+        (["table", "uci-rmse", "--results", "none.jsonl"], "no results file none.jsonl"),
+        (["figure", "lengthscales", "--results", "none.jsonl"], "no results file none.jsonl"),
         (["table", "uci-rsme"], "did you mean 'uci-rmse'"),
         (["figure", "rickr"], "did you mean 'ricker'"),
         (["download", "poll"], "did you mean 'pol'"),
@@ -154,6 +298,79 @@ def test_mistakes_are_named(
         command = [*command, "-o", str(tmp_path)]
     assert main(command) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--seeds", "0"), ("--seeds", "1.5"), ("--seeds", "-1"), ("--limit", "0")]
+    + [("--limit", value) for value in ("nan", "inf", "soon", "-3")],
+)
+def test_numbers_that_cannot_be_are_refused(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--data", "pol", f"{option}={value}"])
+    assert f"argument {option}: must be a" in capsys.readouterr().err
+
+
+def test_a_setting_goes_to_the_methods_that_have_it() -> None:
+    plan = Plan(select("pol"), ["guess", "extra_trees"], settings={"epochs": 3, "trees": None})
+    assert plan.settings_of("guess") == {"epochs": 3}
+    assert plan.settings_of("extra_trees") == {"trees": None}
+
+
+def test_data_that_cannot_be_read_does_not_stop_the_rest(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "uci" / "bike.csv.gz").write_bytes(b"no table")
+    results = str(folder / "runs.jsonl")
+    command = ["run", "--data", "bike,pol", "--methods", "guess", "--device", "cpu"]
+    assert main([*command, "--results", results]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("bike: cannot read")
+    assert printed.out.count("RMSE") == 1
+    assert main([*command, "--results", results]) == 1
+    assert "all" not in capsys.readouterr().out
+
+
+def test_a_download_that_fails_does_not_stop_the_rest(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def fetch(dataset: DataSet, *_: Any) -> Path:
+        asked.append(dataset.name)
+        raise DownloadError("cannot reach it")
+
+    monkeypatch.setattr(commands, "fetch", fetch)
+    assert main(["download", "bike,pol,song"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == "bike: cannot reach it\nsong: cannot reach it\n"
+    assert printed.out == "pol: already there\n"
+    results = str(folder / "runs.jsonl")
+    command = ["run", "--data", "bike,pol", "--methods", "guess", "--device", "cpu"]
+    assert main([*command, "--results", results, "--download"]) == 1
+    assert asked == ["bike", "song", "bike"]
+    assert len(Results(results)) == 1
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_download_shows_how_far_it_is_in_a_terminal(
+    folder: Path,
+    terminal: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fetch(dataset: DataSet, folder: Path | None, progress: Any) -> Path:
+        if progress is not None:
+            progress(512, 1024)
+            progress(1024, 1024)
+        return Path("bike.csv.gz")
+
+    monkeypatch.setattr(commands, "fetch", fetch)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    assert main(["download", "bike"]) == 0
+    assert ("100%" in capsys.readouterr().err) == terminal
 
 
 def test_the_runner_needs_neither_pyarrow_nor_typer() -> None:

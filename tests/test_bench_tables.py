@@ -83,7 +83,8 @@ def test_unknown_fields_are_left_out_and_missing_ones_named() -> None:
 def test_the_key_has_the_settings_whatever_their_order() -> None:
     assert record(settings={"a": 1, "b": (2,)}).key == record(settings={"b": [2], "a": 1}).key
     assert record(settings={"a": 1}).key != record().key
-    assert record(rmse=0.1, device="cpu").key == record().key
+    assert record(rmse=0.1, device="NVIDIA A100").key == record().key
+    assert record(device="2 CPU threads").key != record().key
     assert record().replace(seed=1).key == record(seed=1).key
 
 
@@ -96,8 +97,8 @@ def test_results_come_back_in_order_and_the_later_of_a_key_wins(tmp_path: Path) 
     for those in (results, Results(path)):
         assert [(r.seed, r.rmse) for r in those] == [(1, None), (0, 0.2)]
         assert len(those) == 2
-        assert those.has(record().key)
-        assert not those.has(record(seed=2).key)
+        assert those.done(record().key)
+        assert not those.done(record(seed=2).key)
     assert len(path.read_text().splitlines()) == 3
 
 

@@ -35,6 +35,7 @@ def test_agrees_with_gpytorch_in_value_and_gradient(name: str, z: torch.Tensor) 
         ours.log_alpha.data.fill_(1.7).log_()
 
     upstream = torch.randn(10, 10, dtype=F64)
+    upstream = upstream + upstream.T
 
     def value_and_gradient(kernel: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
         points = z.clone().requires_grad_()
@@ -117,3 +118,25 @@ def test_setters_take_numbers_and_check_them() -> None:
         kernel.lengthscale = torch.tensor([1.0, 6.0])
     with pytest.raises(InvalidInputError, match="outputscale must be above 0, got -1"):
         Matern32(2, outputscale=-1.0)
+
+
+@pytest.mark.parametrize("name", ["matern32", "matern52", "rbf"])
+@pytest.mark.parametrize("twice", [False, True])
+def test_the_covariance_in_few_passes_equals_the_one_by_autograd(name: str, twice: bool) -> None:
+    torch.manual_seed(0)
+    kernel = KERNELS[name](3, lengthscale=0.7, outputscale=1.7)
+    z = torch.randn(20, 3, dtype=torch.float64)
+    if twice:  # a pair at distance zero, and one close by
+        z[1], z[3] = z[0], z[2] + 1e-6
+    z.requires_grad_()
+    W = torch.randn(20, 20, dtype=torch.float64)
+    leaves = [z, *kernel.parameters()]
+    jittered = kernel(z) + 1e-3 * kernel.outputscale * torch.eye(20, dtype=torch.float64)
+    quick = kernel_matrix(kernel, z, jitter=1e-3)
+    torch.testing.assert_close(quick, jittered, rtol=1e-12, atol=1e-12)
+    for ours, exactly in zip(
+        torch.autograd.grad(quick, leaves, W + W.T),
+        torch.autograd.grad(jittered, leaves, W + W.T),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, exactly, rtol=1e-9, atol=1e-9)

@@ -46,12 +46,28 @@ def pairs_between(x: Tensor, z: Tensor) -> Pairs:
         distance = squared.masked_fill_(squared <= limit, 0).sqrt_()
         none = torch.empty(0, dtype=torch.long, device=x.device)
         return Pairs(x, z, distance, excess, x_squared.sqrt(), none, none)
-    near = squared <= _near_tolerance(x.dtype) * (x_squared + z_squared)
-    rows, columns = near.nonzero(as_tuple=True)
+    rows, columns = _near_pairs(squared, x_squared, z_squared)
     distance = squared.clamp_min_(0).sqrt_()
     for block, difference in _near_differences(x, z, rows, columns):
         distance[rows[block], columns[block]] = torch.linalg.vector_norm(difference, dim=1)
     return Pairs(x, z, distance, excess, x_squared.sqrt(), rows, columns)
+
+
+def self_distance(z: Tensor) -> Tensor:
+    """Distances (m, m) between the rows of z (m, d), with zeros on the diagonal.
+
+    Example:
+        >>> self_distance(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+        tensor([[0., 5.],
+                [5., 0.]])
+    """
+    shifted = z - z.mean(0)
+    norms = shifted.square().sum(1)  # (m,)
+    squared = torch.addmm(norms, shifted, shifted.T, alpha=-2).add_(norms[:, None])
+    squared.fill_diagonal_(torch.inf)
+    if len(z) > 1 and squared.min() > _near_tolerance(z.dtype) * 2 * norms.max():
+        return squared.fill_diagonal_(0).sqrt_()
+    return pairs_between(z, z).distance.fill_diagonal_(0)
 
 
 def pairs_gradient(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,6 +140,21 @@ def _near_tolerance(dtype: torch.dtype) -> float:
     # The product's error in a squared distance is about eps·(‖x‖² + ‖z‖²); at this tolerance
     # it has become an error of eps^¾ in a distance (1e-6 in float32), relative to the norms.
     return float(10 * torch.finfo(dtype).eps ** 0.5)
+
+
+def _near_pairs(squared: Tensor, x_squared: Tensor, z_squared: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the pairs with ‖xᵢ − zⱼ‖² ≤ tol·(‖xᵢ‖² + ‖zⱼ‖²), mostly none.
+
+    So the whole matrix is first compared with bounds by row, which takes fewer passes.
+    """
+    tolerance = _near_tolerance(squared.dtype)
+    candidates = squared <= tolerance * (x_squared + z_squared.max())
+    if not bool(candidates.any()):
+        none = torch.empty(0, dtype=torch.long, device=squared.device)
+        return none, none
+    candidates &= squared <= tolerance * (x_squared + z_squared)
+    rows, columns = candidates.nonzero(as_tuple=True)
+    return rows, columns
 
 
 def _rounds_to_zero(x: Tensor) -> bool:

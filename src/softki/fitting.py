@@ -1,6 +1,6 @@
 """From standardised data to a posterior: Algorithm 1 of the paper, made safe.
 
-points and temperature → training → statistics of all rows → posterior, calibrated.
+points and temperature → training → statistics of all rows → posterior, calibrated, with an edge.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from softki.initialization import initial_points, initial_temperature
 from softki.inputs import checked_data
 from softki.kernels import make_kernel
 from softki.model import SoftKI
+from softki.novelty import edge_of
 from softki.posterior import Posterior
 from softki.report import Callback, FitReport
 from softki.rows import Rows
@@ -56,6 +57,8 @@ class Fit:
             posterior = posterior_of(
                 self.model, statistics, self.settings, self.report.calibration, report
             )
+            if self.posterior.edge is not None:
+                posterior = posterior.within(self.posterior.edge.wider(edge_of(self.model, data)))
         return replace(self, posterior=posterior, statistics=statistics, report=report)
 
 
@@ -102,6 +105,7 @@ def fit(
         Trainer(model, data, split, settings, report, callbacks).run()
         with _timed(seconds, "posterior", data.x.device):
             posterior, statistics = _final_posterior(model, data, split, settings, report)
+            posterior = posterior.within(edge_of(model, data))
     return Fit(model, posterior, statistics, report, settings, split.held_out)
 
 

@@ -19,6 +19,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from softki.checks import as_double, check_above, check_choice
+from softki.covariance import covariance
 from softki.distances import pairwise_distance
 from softki.exceptions import InvalidInputError
 from softki.triton_check import triton_trouble
@@ -88,7 +89,10 @@ class StationaryKernel(nn.Module, ABC):
 
     @abstractmethod
     def correlation(self, r: Tensor) -> Tensor:
-        """ρ(r), with ρ(0) = 1."""
+        """ρ(r), with ρ(0) = 1.
+
+        A kernel that also has `profile(r)`, for ρ(r) and ρ'(r)/r, is quicker on a CPU.
+        """
 
 
 class Matern12(StationaryKernel):
@@ -107,6 +111,12 @@ class Matern32(StationaryKernel):
         r = math.sqrt(3) * r
         return (1 + r) * torch.exp(-r)
 
+    def profile(self, r: Tensor) -> tuple[Tensor, Tensor]:
+        """ρ(r), and ρ'(r)/r = −3 exp(−√3 r)."""
+        s = math.sqrt(3) * r
+        power = torch.exp(-s)
+        return s.add_(1).mul_(power), power.mul_(-3)
+
 
 class Matern52(StationaryKernel):
     """ρ(r) = (1 + √5 r + 5r²/3) exp(−√5 r): functions with two derivatives."""
@@ -116,6 +126,13 @@ class Matern52(StationaryKernel):
         r = math.sqrt(5) * r
         return (1 + r + r.square() / 3) * torch.exp(-r)
 
+    def profile(self, r: Tensor) -> tuple[Tensor, Tensor]:
+        """ρ(r), and ρ'(r)/r = −(5/3)(1 + √5 r) exp(−√5 r)."""
+        s = math.sqrt(5) * r
+        power = torch.exp(-s)
+        slope = (s + 1).mul_(power)
+        return s.square_().mul_(power / 3).add_(slope), slope.mul_(-5 / 3)
+
 
 class RBF(StationaryKernel):
     """ρ(r) = exp(−r²/2): smooth functions."""
@@ -123,6 +140,11 @@ class RBF(StationaryKernel):
     def correlation(self, r: Tensor) -> Tensor:
         """exp(−r²/2)."""
         return torch.exp(-r.square() / 2)
+
+    def profile(self, r: Tensor) -> tuple[Tensor, Tensor]:
+        """ρ(r), and ρ'(r)/r = −ρ(r)."""
+        rho = self.correlation(r)
+        return rho, -rho
 
 
 class RationalQuadratic(StationaryKernel):
@@ -167,13 +189,17 @@ def _parameter(*shape: int) -> nn.Parameter:
 def kernel_matrix(kernel: nn.Module, z: Tensor, jitter: float = 0.0) -> Tensor:
     """The dense covariance (m, m) of the points z under one of ours or a gpytorch kernel.
 
-    The jitter is added to the diagonal, relative to its mean.
+    The jitter is added to the diagonal, relative to its mean. The gradient of the matrix must be
+    symmetric.
     """
     if isinstance(kernel, StationaryKernel) and z.is_cuda and triton_trouble() is None:
-        from softki.triton_covariance import covariance, knows
+        from softki import triton_covariance
 
-        if knows(kernel):
-            return covariance(kernel, z, jitter)
+        if triton_covariance.knows(kernel):
+            return triton_covariance.covariance(kernel, z, jitter)
+    profile = getattr(kernel, "profile", None)
+    if isinstance(kernel, StationaryKernel) and profile is not None and not z.is_cuda:
+        return covariance(z, kernel.lengthscale, kernel.outputscale, profile, jitter)
     matrix = kernel(z)
     dense: Tensor = matrix if isinstance(matrix, Tensor) else matrix.to_dense()
     m = len(z)

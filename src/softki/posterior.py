@@ -3,7 +3,8 @@
     mean s(x)ᵀμ,   cov(f(x), f(x')) = (root·s(x))ᵀ(root·s(x')),   draws s(x)ᵀ(μ + rootᵀε)
 
 Variances are squared norms and cannot be negative. A draw of u is a whole function, exact
-everywhere, at the cost of a mean. Nothing here grows with the number of training rows, and
+everywhere, at the cost of a mean. Beyond the edge of the data, variance, covariance and draws have
+the further term of `softki.novelty`. Nothing here grows with the number of training rows, and
 predictions are made in chunks.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -19,44 +20,76 @@ from torch import Tensor
 from softki.batches import chunk_rows
 from softki.interpolation import interpolation_weights
 from softki.model import SoftKI
+from softki.novelty import WAVES, Edge, waves
 from softki.solvers import Solution
 from softki.tables import as_tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Function:
-    """f(x) = s(x)ᵀu for coefficients u (m, …): the posterior mean, or draws.
-
-    Results are in the precision and on the device of the coefficients.
-    """
+class Basis(NamedTuple):
+    """What functions are made of: s(x), and beyond the edge of the data √(1 − κ²) φ(x)."""
 
     points: Tensor  # z, (m, d)
     temperature: Tensor | None  # T, () or (d,)
-    coefficients: Tensor  # (m, …)
-
-    def __call__(self, x: Any) -> Tensor:
-        """f at the rows of x (n, d): (n, …)."""
-        return self.map(x, lambda part: torch.tensordot(self.weights(part), self.coefficients, 1))
-
-    def gradient(self, x: Any) -> Tensor:
-        """∂f/∂x at the rows of x (n, d): (n, …, d)."""
-        return self.map(x, self._gradient)
+    edge: Edge | None  # see `softki.novelty`; None where there is none
 
     def weights(self, x: Tensor) -> Tensor:
         """s(x), (n, m)."""
         return interpolation_weights(x, self.points, self.temperature)
 
+    def novelty(self, x: Tensor, weights: Tensor) -> Tensor:
+        """√(1 − κ²), (n,), given the weights."""
+        if self.edge is None:
+            return weights.new_zeros(len(x))
+        nearest = self.points[weights.argmax(1)]
+        return self.edge.novelty(torch.linalg.vector_norm(self._scaled(x) - nearest, dim=1))
+
+    def waves(self, x: Tensor, weights: Tensor) -> Tensor:
+        """√(1 − κ²) φ(x), (n, w)."""
+        assert self.edge is not None
+        return self.novelty(x, weights)[:, None] * waves(self._scaled(x), self.edge.width)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.temperature is None else x / self.temperature
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """f(x) = s(x)ᵀu + √(1 − κ²) φ(x)ᵀw for coefficients u (m, …): the posterior mean, or draws.
+
+    Results are in the precision and on the device of the coefficients.
+    """
+
+    basis: Basis
+    coefficients: Tensor  # u, (m, …)
+    wave_coefficients: Tensor | None = None  # w, (w, …); None for 0
+
+    def __call__(self, x: Any) -> Tensor:
+        """f at the rows of x (n, d): (n, …)."""
+        return self.map(x, self._values)
+
+    def gradient(self, x: Any) -> Tensor:
+        """∂f/∂x at the rows of x (n, d): (n, …, d)."""
+        return self.map(x, self._gradient)
+
     def map(self, x: Any, apply: Callable[[Tensor], Tensor]) -> Tensor:
         """Apply to the rows of x chunk by chunk, and concatenate."""
         if not isinstance(x, Tensor):
             x = as_tensor(x, "x")
-        size = chunk_rows(max(self.points.shape), self.points.device)
-        return torch.cat([apply(part.to(self.points)) for part in x.split(size)])
+        points = self.basis.points
+        size = chunk_rows(max(points.shape), points.device)
+        return torch.cat([apply(part.to(points)) for part in x.split(size)])
+
+    def _values(self, x: Tensor) -> Tensor:
+        weights = self.basis.weights(x)
+        values = torch.tensordot(weights, self.coefficients, 1)
+        if self.wave_coefficients is None:
+            return values
+        return values + torch.tensordot(self.basis.waves(x, weights), self.wave_coefficients, 1)
 
     def _gradient(self, x: Tensor) -> Tensor:
         with torch.inference_mode(False), torch.enable_grad():
             x = x.detach().clone().requires_grad_()
-            values = self.weights(x) @ self.coefficients.flatten(1)  # (n, c)
+            values = self._values(x).flatten(1)  # (n, c)
             columns = [
                 torch.autograd.grad(column.sum(), x, retain_graph=True)[0]
                 for column in values.unbind(1)
@@ -79,6 +112,8 @@ class Posterior:
         mean_coefficients: μ, (m, t).
         root: (r, m), with cov(u | y) = rootᵀ root.
         noise_variance: variance of y given f, where σ² = 1.
+        reach, width: where the data ends, and how wide its edge is, see `softki.novelty`; None
+            where there is no edge.
 
     Example:
         >>> posterior = Posterior(
@@ -97,6 +132,8 @@ class Posterior:
     mean_coefficients: Tensor
     root: Tensor
     noise_variance: Tensor
+    reach: Tensor | None = None
+    width: Tensor | None = None
 
     @classmethod
     def from_solution(cls, model: SoftKI, solution: Solution) -> Self:
@@ -127,6 +164,17 @@ class Posterior:
             noise_variance=torch.full_like(self.noise_variance, noise_variance),
         )
 
+    def within(self, edge: Edge) -> Self:
+        """This posterior with an edge, beyond which f is as uncertain as before."""
+        return replace(self, reach=edge.reach, width=edge.width)
+
+    @property
+    def edge(self) -> Edge | None:
+        """Where the data ends."""
+        if self.reach is None or self.width is None:
+            return None
+        return Edge(self.reach, self.width)
+
     @property
     def mean(self) -> Function:
         """The posterior mean: call it for (n, t), or take its gradient (n, t, d)."""
@@ -136,37 +184,55 @@ class Posterior:
         """Mean (n, t) and variance of f (n,) at the rows of x (n, d)."""
 
         def moments(part: Tensor) -> Tensor:
-            weights = self.mean.weights(part)
-            variance = (weights @ self.root.T).square().sum(1, keepdim=True)
-            return torch.cat([weights @ self.mean_coefficients, variance], 1)
+            weights = self._basis.weights(part)
+            variance = (weights @ self.root.T).square().sum(1)
+            variance = variance + self._basis.novelty(part, weights).square()
+            return torch.cat([weights @ self.mean_coefficients, variance[:, None]], 1)
 
         result = self.mean.map(x, moments)
         return result[:, :-1], result[:, -1]
 
     def variance(self, x: Any) -> Tensor:
-        """var f(x) = ‖root·s(x)‖², (n,)."""
+        """var f(x) = ‖root·s(x)‖² + 1 − κ², (n,)."""
         return self.predict(x)[1]
 
     def covariance(self, x: Any, other: Any = None) -> Tensor:
         """cov(f(x), f(x')) between the rows of x (n, d) and of other (n', d): (n, n')."""
-        root_features = self._function(self.root.T)
-        left = root_features(x)  # (n, r)
-        return left @ (left if other is None else root_features(other)).T
+
+        def features(part: Tensor) -> Tensor:
+            weights = self._basis.weights(part)
+            known = weights @ self.root.T  # (n, r)
+            if self.edge is None:
+                return known
+            return torch.cat([known, self._basis.waves(part, weights)], 1)
+
+        left = self.mean.map(x, features)
+        return left @ (left if other is None else self.mean.map(other, features)).T
 
     def sample_functions(self, count: int, generator: torch.Generator | None = None) -> Function:
         """Exact draws of whole functions: one `Function` with values (n, count, t).
 
-        u = μ + rootᵀε with ε ~ N(0, I), independent between draws and targets.
+        u = μ + rootᵀε and w = ε' with ε, ε' ~ N(0, I), independent between draws and targets.
         """
         m, t = self.mean_coefficients.shape
-        epsilon = torch.randn(
-            (len(self.root), count * t),
-            generator=generator,
-            dtype=self.root.dtype,
-            device=self.root.device,
-        )
-        deviation = (self.root.T @ epsilon).reshape(m, count, t)
-        return self._function(self.mean_coefficients[:, None] + deviation)
 
-    def _function(self, coefficients: Tensor) -> Function:
-        return Function(self.points, self.temperature, coefficients)
+        def normal(rows: int) -> Tensor:
+            return torch.randn(
+                (rows, count * t),
+                generator=generator,
+                dtype=self.root.dtype,
+                device=self.root.device,
+            )
+
+        deviation = (self.root.T @ normal(len(self.root))).reshape(m, count, t)
+        coefficients = self.mean_coefficients[:, None] + deviation
+        if self.edge is None:
+            return self._function(coefficients)
+        return self._function(coefficients, normal(WAVES).reshape(WAVES, count, t))
+
+    @property
+    def _basis(self) -> Basis:
+        return Basis(self.points, self.temperature, self.edge)
+
+    def _function(self, coefficients: Tensor, wave_coefficients: Tensor | None = None) -> Function:
+        return Function(self._basis, coefficients, wave_coefficients)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,10 +32,11 @@ class Method(ABC):
     defaults: ClassVar[Mapping[str, Any]] = {}
     max_columns: ClassVar[int | None] = None  # more are refused
     max_rows: ClassVar[int | None] = None
+    cpu_only: ClassVar[bool] = False  # whatever the device
 
     def __init__(self, device: str = "cpu", seed: int = 0, **settings: Any) -> None:
-        for name in settings:
-            check_choice(f"setting of {self.name}", name, self.defaults)
+        for name, value in settings.items():
+            self.check_setting(name, value)
         self.device, self.seed = torch.device(device), seed
         self.settings: dict[str, Any] = {**self.defaults, **settings}
         self.facts: dict[str, Any] = {}
@@ -52,6 +55,20 @@ class Method(ABC):
         """Mean and standard deviation of y at X, each (n,), in float64."""
 
     @classmethod
+    def check_setting(cls, name: str, value: Any) -> None:
+        """Raise `InvalidInputError` unless there is such a setting, and the value may be one of it.
+
+        The default tells what may be: a number or a choice by name. None may always be.
+        """
+        check_choice(f"setting of {cls.name}", name, cls.defaults)
+        default = cls.defaults[name]
+        if value is not None and not _is_like(value, default):
+            raise InvalidInputError(
+                f"setting {name} of {cls.name} must be {_kind(default)}, such as {default!r}, "
+                f"got {value!r}"
+            )
+
+    @classmethod
     def check_size(cls, rows: int, columns: int) -> None:
         """Raise `InvalidInputError` where the method is not made for so many rows or columns."""
         for what, count, most in (
@@ -60,3 +77,22 @@ class Method(ABC):
         ):
             if most is not None and count > most:
                 raise InvalidInputError(f"{cls.name} takes at most {most} {what}, not {count}")
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value may stand for a default: the kinds below, or anything if that is None."""
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and (default is None or isinstance(default, bool))
+    if isinstance(default, Integral):
+        return isinstance(value, Integral)
+    if isinstance(default, Real):
+        return isinstance(value, Real) and math.isfinite(value)
+    return default is None or not isinstance(value, Real)
+
+
+def _kind(default: Any) -> str:
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, Integral):
+        return "a whole number"
+    return "a number" if isinstance(default, Real) else "a name"

@@ -23,6 +23,7 @@ class Key(NamedTuple):
     seed: int
     split: str
     settings: str  # those that differ from the defaults, as JSON with sorted names
+    device_kind: str
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Record:
 
     Example:
         >>> record = Record("pol", "svgp", seed=0, split="90/10", settings={"epochs": 5}, rmse=0.1)
-        >>> record.key
-        Key(data='pol', method='svgp', seed=0, split='90/10', settings='{"epochs": 5}')
+        >>> record.key.settings, record.key.device_kind
+        ('{"epochs": 5}', 'cpu')
         >>> Record.from_json(record.to_json()) == record
         True
     """
@@ -56,12 +57,16 @@ class Record:
     predict_seconds: float | None = None
     seconds_per_epoch: float | None = None
     peak_memory: int | None = None  # bytes
-    device: str | None = None
+    device: str | None = None  # its name
+    device_kind: str = ""  # such as "cuda"; what the name says unless given
     facts: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_choice("status", self.status, STATUSES)
+        if not self.device_kind:
+            on_cpu = self.device is None or "cpu" in self.device.lower()
+            object.__setattr__(self, "device_kind", "cpu" if on_cpu else "cuda")
         for name in _NAMES:  # in the form that a file gives back
             object.__setattr__(self, name, _plain(getattr(self, name)))
 
@@ -69,7 +74,17 @@ class Record:
     def key(self) -> Key:
         """Two records with the same key are two runs of the same thing."""
         settings = json.dumps(self.settings, sort_keys=True)
-        return Key(self.data, self.method, self.seed, self.split, settings)
+        return Key(self.data, self.method, self.seed, self.split, settings, self.device_kind)
+
+    @property
+    def final(self) -> bool:
+        """Whether to run it again would bring nothing new.
+
+        It may where the run was refused, as by a package that was not there, or ended at the time
+        limit.
+        """
+        at_limit = self.status == "failed" and (self.error or "").startswith("TimeoutError")
+        return self.status != "refused" and not at_limit
 
     def replace(self, **changes: Any) -> Self:
         """This record with some fields changed."""

@@ -54,13 +54,20 @@ class Results:
     def __len__(self) -> int:
         return len(self._records)
 
-    def has(self, key: Key) -> bool:
-        """Whether there is a record of this run, whatever its status."""
-        return key in self._records
+    def done(self, key: Key) -> bool:
+        """Whether there is a record of this run that is `Record.final`."""
+        return key in self._records and self._records[key].final
 
     def append(self, record: Record) -> None:
         """Write the record to the end of the file, in one piece, and wait until it is on disk."""
-        line = record.to_json().encode() + b"\n"
+        self._write(record.to_json().encode() + b"\n")
+        self._add(record)
+
+    def check_writable(self) -> None:
+        """Raise where `append` would: before the work, not after it."""
+        self._write(b"")
+
+    def _write(self, line: bytes) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self._mended():
@@ -74,7 +81,6 @@ class Results:
             ) from error
         if written != len(line):
             raise InvalidInputError(f"cannot write {self.path}: the disk is full")
-        self._add(record)
 
     def _add(self, record: Record) -> None:
         self._records.pop(record.key, None)  # the later one takes its place in the order, too

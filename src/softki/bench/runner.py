@@ -29,6 +29,7 @@ from softki.bench.methods import METHODS, make
 from softki.bench.record import Record
 from softki.bench.registry import DataSet
 from softki.bench.results import Results
+from softki.checks import check_choice
 from softki.data import ski_split_indices, split_indices
 from softki.exceptions import InvalidInputError
 from softki.metrics import coverage, gaussian_nll, rmse
@@ -43,17 +44,30 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """Which runs: every method on every split of every data set."""
+    """Which runs: every method on every split of every data set.
+
+    A setting is one of at least one of the methods, and goes to those that have it.
+    """
 
     data: Sequence[DataSet]
     methods: Sequence[str]
     seeds: Sequence[int] = (0,)
     split: str = "90/10"
-    settings: Mapping[str, Any] = field(default_factory=dict)  # where a method has them
+    settings: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
     limit: float | None = None  # seconds a run
     folder: Path | None = None  # of the data
     download: bool = False
+
+    def __post_init__(self) -> None:
+        for method in self.methods:
+            check_choice("method", method, METHODS)
+        known = list(dict.fromkeys(name for m in self.methods for name in METHODS[m].defaults))
+        for name, value in self.settings.items():
+            check_choice("setting", name, known)
+            for method in self.methods:
+                if name in METHODS[method].defaults:
+                    METHODS[method].check_setting(name, value)
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """Those of the settings that the method has, and that are not its defaults."""
@@ -64,23 +78,49 @@ class Plan:
             if name in known and value != known[name]
         }
 
+    def runs_on(self, dataset: DataSet) -> list[Record]:
+        """The records of the data set's runs, still without what comes out."""
+        return [
+            Record(
+                dataset.name,
+                method,
+                seed,
+                self.split,
+                self.settings_of(method),
+                device_kind=torch.device(_device_of(method, self.device)).type,
+            )
+            for seed in self.seeds
+            for method in self.methods
+        ]
 
-def run_all(plan: Plan, results: Results, force: bool = False) -> Iterator[Record]:
+
+def run_all(
+    plan: Plan,
+    results: Results,
+    force: bool = False,
+    read: Callable[[DataSet], Table | None] | None = None,
+) -> Iterator[Record]:
     """Do the runs that the results do not have yet, and yield each once it is written.
 
-    A data set that cannot be read raises at once, before anything is run on it.
+    Args:
+        plan: which runs.
+        results: to add to; that they can be written is made sure of first.
+        force: do those that the results have, too.
+        read: gives the table of a data set, or None to leave that out. By default, one that
+            cannot be read raises, before anything is run on it.
     """
-    for dataset in plan.data:
-        wanted = [
-            run
-            for seed in plan.seeds
-            for run in (_blank(dataset, method, seed, plan) for method in plan.methods)
-            if force or not results.has(run.key)
-        ]
-        if not wanted:
+    wanted = [
+        (dataset, [run for run in plan.runs_on(dataset) if force or not results.done(run.key)])
+        for dataset in plan.data
+    ]
+    wanted = [(dataset, runs) for dataset, runs in wanted if runs]
+    if wanted:
+        results.check_writable()
+    for dataset, runs in wanted:
+        table = read(dataset) if read else load(dataset, plan.folder, plan.download)
+        if table is None:
             continue
-        table = load(dataset, plan.folder, plan.download)
-        for blank in wanted:
+        for blank in runs:
             record = run_one(table, blank, plan.device, plan.limit)
             results.append(record)
             yield record
@@ -94,7 +134,9 @@ def run_one(table: Table, blank: Record, device: str, limit: float | None = None
     train, test = SPLITS[blank.split](len(table.y), blank.seed)
     X, y = _standardised(table.X, train), _standardised(table.y[:, None], train)[:, 0]
     sizes = {"rows": len(train), "test_rows": len(test), "columns": X.shape[1]}
-    where = {"device": device_name(device), "versions": versions()}
+    device = _device_of(blank.method, device)
+    kind = torch.device(device).type
+    where = {"device": device_name(device), "device_kind": kind, "versions": versions()}
     try:
         METHODS[blank.method].check_size(len(train), X.shape[1])
         with _quiet(), _time_limit(limit):
@@ -117,7 +159,8 @@ def _measured(
     blank: Record, device: str, X: np.ndarray, y: np.ndarray, train: np.ndarray, test: np.ndarray
 ) -> dict[str, Any]:
     method = make(blank.method, device, blank.seed, **blank.settings)
-    peak = PeakMemory(method.device)
+    # That of a process depends on what ran before, so there is none on a CPU.
+    peak = PeakMemory(method.device) if method.device.type == "cuda" else None
     start = time.perf_counter()
     method.fit(X[train], y[train])
     _wait(method.device)
@@ -135,7 +178,7 @@ def _measured(
         "fit_seconds": fitted - start,
         "predict_seconds": predicted - fitted,
         "seconds_per_epoch": training / epochs if epochs and training else None,
-        "peak_memory": peak.bytes(),
+        "peak_memory": peak.bytes() if peak else None,
         "facts": {**method.facts, "settings": method.settings},
     }
 
@@ -158,8 +201,8 @@ def device_name(device: str) -> str:
     return f"{torch.get_num_threads()} CPU threads"
 
 
-def _blank(dataset: DataSet, method: str, seed: int, plan: Plan) -> Record:
-    return Record(dataset.name, method, seed, plan.split, plan.settings_of(method))
+def _device_of(method: str, device: str) -> str:
+    return "cpu" if METHODS[method].cpu_only else device
 
 
 def _standardised(values: np.ndarray, train: np.ndarray) -> np.ndarray:

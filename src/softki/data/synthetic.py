@@ -10,12 +10,12 @@ from softki.checks import check_integer
 
 
 def robot_arm(
-    count: int = 20_000, noise: float = 0.02, seed: int = 0, joints: int = 8
+    count: int = 20_000, noise: float = 0.02, seed: int = 0, joints: int = 8, turn: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Forward kinematics of a robot arm: joint angles to the reach of the hand.
 
-    Joint k turns by θₖ ∈ [−π/2, π/2], about the vertical axis if k is even and about the
-    horizontal one if it is odd, and carries a link of length 0.8ᵏ along its own axis:
+    Joint k turns by θₖ ∈ [−π/2, π/2], times `turn`, about the vertical axis if k is even and
+    about the horizontal one if it is odd, and carries a link of length 0.8ᵏ along its own axis:
 
         p = Σₖ R(θ₀) R(θ₁) ⋯ R(θₖ) (0.8ᵏ, 0, 0)ᵀ,     y = ‖p − q‖ + noise
 
@@ -26,6 +26,7 @@ def robot_arm(
         noise: its standard deviation, as a share of that of y.
         seed: of angles and noise.
         joints: number of joints, the number of columns.
+        turn: how far they turn; more than 1 leaves the range of the others.
 
     Returns:
         Angles (count, joints) and distances (count,).
@@ -36,7 +37,7 @@ def robot_arm(
         ((1000, 8), (1000,))
     """
     rng = np.random.default_rng(seed)
-    angles = rng.uniform(-math.pi / 2, math.pi / 2, (count, joints))
+    angles = turn * rng.uniform(-math.pi / 2, math.pi / 2, (count, joints))
     hand = np.zeros((count, 3))
     for k in reversed(range(joints)):  # from the hand inwards
         hand[:, 0] += 0.8**k

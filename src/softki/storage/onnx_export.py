@@ -14,6 +14,7 @@ the product, and take an addend that is 0 in float32 for 0. The graph has neithe
 from __future__ import annotations
 
 import json
+import math
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from softki._version import __version__
 from softki.atomic import write_atomically
 from softki.estimator import SoftKIRegressor
 from softki.exceptions import InvalidTypeError, SoftKIError
+from softki.novelty import Edge
 from softki.posterior import Posterior
 from softki.standardize import Standardizer
 
@@ -99,8 +101,9 @@ def _graph(estimator: SoftKIRegressor) -> onnx.GraphProto:
     from onnx import TensorProto, helper
 
     build, posterior = _Builder(), estimator.fit_.posterior.to("cpu")
-    weights = _weights(build, posterior, estimator.x_standardizer_)
-    moments = _moments(build, weights, posterior, estimator.y_standardizer_)
+    weights, distance = _weights(build, posterior, estimator.x_standardizer_)
+    novelty = None if posterior.edge is None else _novelty(build, distance, posterior.edge)
+    moments = _moments(build, weights, novelty, posterior, estimator.y_standardizer_)
     targets = [] if estimator.single_target_ else [len(estimator.y_standardizer_.scale)]
     for name, column in zip(_OUTPUTS, moments, strict=True):
         if estimator.single_target_:
@@ -122,8 +125,8 @@ def _graph(estimator: SoftKIRegressor) -> onnx.GraphProto:
     )
 
 
-def _weights(build: _Builder, posterior: Posterior, standardizer: Standardizer) -> str:
-    """The softmax weights (n, m) of the rows of x."""
+def _weights(build: _Builder, posterior: Posterior, standardizer: Standardizer) -> tuple[str, str]:
+    """The softmax weights (n, m) of the rows of x, and their distances d* (n, 1)."""
     centre = posterior.points.mean(0)
     z = posterior.points - centre  # (m, d)
     build.constant("points", z)
@@ -140,7 +143,19 @@ def _weights(build: _Builder, posterior: Posterior, standardizer: Standardizer) 
     total = build.add("Add", "total", d, d_nearest)
     positive = build.add("Add", "total_positive", total, build.constant("tiny", _TINY))
     difference = build.add("Div", "difference", excess, positive)
-    return build.add("Softmax", "weights", build.add("Neg", "logits", difference), axis=1)
+    logits = build.add("Neg", "logits", difference)
+    return build.add("Softmax", "weights", logits, axis=1), d_nearest
+
+
+def _novelty(build: _Builder, distance: str, edge: Edge) -> str:
+    """1 − κ² (n, 1), as in `softki.novelty`."""
+    beyond = build.add("Sub", "beyond", distance, build.constant("reach", edge.reach))
+    beyond = build.add("Max", "beyond_positive", beyond, "zero")
+    s = build.add("Div", "steps", beyond, build.constant("width", edge.width / math.sqrt(3)))
+    power = build.add("Exp", "steps_power", build.add("Neg", "steps_negative", s))
+    one = build.constant("one", 1.0)
+    kappa = build.add("Mul", "kappa", build.add("Add", "steps_one", s, one), power)
+    return build.add("Sub", "novelty", one, build.add("Mul", "kappa_square", kappa, kappa))
 
 
 def _scaled_rows(
@@ -174,7 +189,11 @@ def _excess(build: _Builder, z: Tensor, nearest: str, delta: str, z_nearest: str
 
 
 def _moments(
-    build: _Builder, weights: str, posterior: Posterior, standardizer: Standardizer
+    build: _Builder,
+    weights: str,
+    novelty: str | None,
+    posterior: Posterior,
+    standardizer: Standardizer,
 ) -> tuple[str, str]:
     """Mean and standard deviation of y in its units, (n, t)."""
     scaled = posterior.mean_coefficients * standardizer.scale
@@ -183,7 +202,10 @@ def _moments(
     mean = build.add("Add", "mean_column", deviation, build.constant("y_mean", standardizer.mean))
     rooted = build.add("MatMul", "rooted", weights, build.constant("root", posterior.root.T))
     noise = build.constant("noise_variance", posterior.noise_variance)
-    variance = build.add("Add", "variance_y", _row_sum(build, "variance_f", rooted, rooted), noise)
+    variance = _row_sum(build, "variance_f", rooted, rooted)
+    if novelty is not None:
+        variance = build.add("Add", "variance_beyond", variance, novelty)
+    variance = build.add("Add", "variance_y", variance, noise)
     standard = build.add("Sqrt", "std_standard", variance)
     std = build.add("Mul", "std_column", standard, build.constant("y_scale", standardizer.scale))
     return mean, std

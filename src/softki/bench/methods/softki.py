@@ -42,6 +42,7 @@ class SoftKI(Method):
         )
         with noted_warnings(self.facts):
             self.estimator.fit(X, y)
+        _check_finished(self.estimator.fit_)
         self.facts.update(_facts(self.estimator.fit_))
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -93,6 +94,7 @@ class SoftKIPaper(Method):
             # A row far out, in data that was standardised by other rows, is no mistake here.
             warnings.simplefilter("ignore", ScaleWarning)
             self.result = fit(x, torch.as_tensor(y).to(x), settings=settings, model=model)
+        _check_finished(self.result)
         self.facts.update(_facts(self.result), epochs=self.settings["epochs"])
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -121,6 +123,12 @@ class SoftKIHutchinson(SoftKIPaper):
 
     name = "softki_hutchinson"
     objective = "hutchinson"
+
+
+def _check_finished(result: Fit) -> None:
+    """Raise if the user stopped the fit: what it has so far says nothing about the method."""
+    if result.report.stopped == "interrupted":
+        raise KeyboardInterrupt
 
 
 def _facts(result: Fit) -> dict[str, Any]:
