@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import gpytorch
@@ -32,15 +33,25 @@ QUICK: dict[str, dict[str, Any]] = {
     "exact": {"epochs": 40},
     "sgpr": {"points": 48, "epochs": 40, "learning_rate": 0.1},
     "sgpr_qr": {"points": 48, "epochs": 40, "learning_rate": 0.1},
-    "svgp": {"points": 48, "epochs": 80, "batch_size": 64, "learning_rate": 0.05},
+    "svgp": {"points": 48, "least_steps": 300, "batch_size": 64, "learning_rate": 0.05},
     "ski": {"epochs": 20},
     "skip": {"epochs": 15, "learning_rate": 0.2},
-    "vnngp": {"neighbours": 16, "epochs": 30, "batch_size": 64, "learning_rate": 0.03},
+    "vnngp": {"neighbours": 16, "least_steps": 180, "batch_size": 64, "learning_rate": 0.03},
     "sklearn_gpr": {"rows": 200},
     "hist_gradient_boosting": {"iterations": 100},
     "extra_trees": {"trees": 50},
 }
+FEW = {
+    "epochs": 2,
+    "least_steps": 5,
+    "steps": 5,
+    "iterations": 10,
+    "rows": 60,
+    "trees": 5,
+    "points": 16,
+}
 GPS = ["exact", "sgpr", "sgpr_qr", "svgp", "ski", "skip", "vnngp", "sklearn_gpr"]
+SOFTKI = ["softki", "softki_paper", "softki_mll", "softki_hutchinson"]
 FREE = [name for name in METHODS if name != "gpboost_vecchia"]  # those that need no more packages
 
 
@@ -98,11 +109,44 @@ def test_noise_is_free_to_fall(name: str) -> None:
     assert fitted(name)[0].facts["noise_variance"] < 0.06
 
 
+def wave(noise: float) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (150, 1))
+    return X, np.sin(3 * X[:, 0]) + noise * rng.standard_normal(150)
+
+
+def test_the_exact_gp_learns_little_noise() -> None:
+    method = make("exact")
+    method.fit(*wave(noise=0.01))
+    assert 5e-5 < method.facts["noise_variance"] < 3e-4  # 1e-4; after 50 steps it is at 8e-4
+
+
+def test_training_on_all_rows_stops_when_the_objective_rests() -> None:
+    rested, cut_short = make("exact"), make("exact", epochs=10)
+    for method in (rested, cut_short):
+        method.fit(*wave(noise=0.3))
+    assert 20 < rested.facts["epochs"] < 150
+    assert rested.facts["last_change"] <= 1e-4
+    assert cut_short.facts["epochs"] == 10
+    assert cut_short.facts["last_change"] > 1e-4
+
+
+@pytest.mark.parametrize("name", ["svgp", "vnngp"])
+def test_few_rows_are_seen_in_more_epochs(name: str) -> None:
+    X, y, *_ = smooth(3)
+    known = {"points": 8, "neighbours": 4}
+    settings = {key: value for key, value in known.items() if key in METHODS[name].defaults}
+    for least, epochs in ((11, 6), (3, 3)):  # two steps an epoch
+        method = make(name, epochs=3, least_steps=least, batch_size=50, **settings)
+        method.fit(X[:54], y[:54])
+        assert method.facts["epochs"] == epochs
+    assert make(name).settings["least_steps"] == 1000
+
+
 @pytest.mark.parametrize("name", FREE)
 def test_the_same_seed_gives_the_same_predictions(name: str) -> None:
     X, y, X_new, _ = smooth(columns(name))
-    few = {"epochs": 2, "steps": 5, "iterations": 10, "rows": 60, "trees": 5, "points": 16}
-    settings = {key: value for key, value in few.items() if key in METHODS[name].defaults}
+    settings = {key: value for key, value in FEW.items() if key in METHODS[name].defaults}
     predictions = []
     for _ in range(2):
         torch.rand(1)  # what was drawn before does not matter
@@ -120,8 +164,7 @@ def test_what_is_constant_is_survived(name: str, what: str) -> None:
         y[:] = 0
     else:
         X[:, 1] = X_new[:, 1] = 0
-    few = {"epochs": 3, "steps": 5, "iterations": 10, "trees": 5, "points": 16}
-    settings = {key: value for key, value in few.items() if key in METHODS[name].defaults}
+    settings = {key: value for key, value in FEW.items() if key in METHODS[name].defaults}
     method = make(name, **settings)
     method.fit(X[:80], y[:80])
     mean, std = method.predict(X_new[:20])
@@ -130,20 +173,26 @@ def test_what_is_constant_is_survived(name: str, what: str) -> None:
     assert (std > 0).all()
 
 
-@pytest.mark.parametrize("name", GPS)
+@pytest.mark.parametrize("name", [*GPS, *SOFTKI])
 def test_noise_enters_the_variance_once(name: str) -> None:
-    """Of a target that is noise alone, the predictive variance is about one, not two."""
+    """Of a target that is noise alone, the predictive variance is about one, not two.
+
+    And it is nearly all noise, in units of what was learned, should that be less than one.
+    """
     d = columns(name)
     rng = np.random.default_rng(1)
     X, y = rng.standard_normal((300, d)), rng.standard_normal(300)
-    settings = {**QUICK[name], "points": 8, "epochs": 60, "learning_rate": 0.1}
-    if name == "vnngp":  # its own values at the rows have to be learned first
-        settings["learning_rate"] = 0.05
+    settings = {**QUICK[name], "points": 8, "epochs": 40, "learning_rate": 0.1}
+    if name == "svgp":
+        settings["least_steps"] = 200
+    elif name == "vnngp":  # its own values at the rows have to be learned first
+        settings.update(least_steps=360, learning_rate=0.05)
     known = METHODS[name].defaults
     method = make(name, **{key: value for key, value in settings.items() if key in known})
     method.fit(X, y)
     _, std = method.predict(rng.standard_normal((200, d)))
     assert 0.8 < np.mean(std**2) < 1.25
+    assert 1 <= np.min(std**2) / method.facts["noise_variance"] < 1.5
 
 
 @pytest.mark.parametrize("name", ["exact", "sgpr", "sgpr_qr", "svgp", "vnngp", "sklearn_gpr"])
@@ -305,6 +354,55 @@ def test_without_gpboost_the_error_says_how_to_install_it(
     X, y, *_ = smooth(3)
     with pytest.raises(InvalidInputError, match="pip install gpboost"):
         make("gpboost_vecchia").fit(X, y)
+
+
+def test_gpboost_is_asked_for_the_model_of_the_comparison(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, Any] = {}
+
+    class GPModel:
+        def __init__(self, **arguments: Any) -> None:
+            asked.update(arguments)
+
+        def fit(self, y: np.ndarray) -> None:
+            asked["y"] = y
+
+        def get_cov_pars(self) -> np.ndarray:
+            return np.array([[0.1, 2.0, 1.0, 3.0, 5.0]])
+
+        def predict(self, gp_coords_pred: np.ndarray, **arguments: bool) -> dict[str, np.ndarray]:
+            asked.update(arguments)
+            return {"mu": gp_coords_pred[:, 0], "var": np.full(len(gp_coords_pred), 4.0)}
+
+    module = ModuleType("gpboost")
+    module.GPModel = GPModel  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gpboost", module)
+    X, y, X_new, _ = smooth(3)
+    method = make("gpboost_vecchia", seed=7, neighbours=9)
+    method.fit(X, y)
+    mean, std = method.predict(X_new)
+    assert asked["gp_coords"] is X
+    assert asked["y"] is y
+    assert (asked["cov_function"], asked["cov_fct_shape"]) == ("matern_ard", 1.5)
+    assert (asked["gp_approx"], asked["num_neighbors"], asked["seed"]) == ("vecchia", 9, 7)
+    assert asked["predict_var"]
+    assert asked["predict_response"]  # with the noise
+    np.testing.assert_array_equal(mean, X_new[:, 0])
+    np.testing.assert_array_equal(std, 2.0)
+    facts = json.loads(json.dumps(method.facts))
+    assert (facts["noise_variance"], facts["outputscale"]) == (0.1, 2.0)
+    assert facts["lengthscale"] == [1.0, 3.0, 5.0]
+    assert facts["training_seconds"] >= 0
+
+
+def test_methods_without_torch_stay_on_the_cpu() -> None:
+    assert {name for name in METHODS if METHODS[name].cpu_only} == {
+        "gpboost_vecchia",
+        "sklearn_gpr",
+        "hist_gradient_boosting",
+        "extra_trees",
+    }
 
 
 def test_the_error_of_trees_is_what_they_did_not_see() -> None:

@@ -28,7 +28,6 @@ from softki.data import split_indices
 from softki.exceptions import InvalidInputError
 from softki.training import Trainer
 
-
 given: list[tuple[np.ndarray, np.ndarray]] = []  # what `Guess` has seen
 
 
@@ -164,9 +163,8 @@ def test_a_method_that_cannot_use_a_gpu_is_recorded_on_the_cpu(
 
 
 def test_results_that_cannot_be_written_are_found_before_any_work(tmp_path: Path) -> None:
-    (tmp_path / "runs.jsonl").mkdir()
-    results = Results(tmp_path / "other.jsonl")
-    results.path = tmp_path / "runs.jsonl"
+    results = Results(tmp_path / "folder" / "runs.jsonl")
+    (tmp_path / "folder").touch()  # a file in its way
     with pytest.raises(InvalidInputError, match="cannot write"):
         list(run_all(Plan(select("robot_arm"), ["guess"]), results))
     assert not given
@@ -192,7 +190,7 @@ def test_a_method_sees_the_training_rows_and_no_others(split: str, sizes: tuple[
     assert abs(X_test.mean(0)).max() > 1e-3  # the test rows had no part in it
 
 
-def test_figures_do_not_depend_on_what_the_test_target_is_scaled_with() -> None:
+def test_the_test_target_has_no_part_in_the_scaling() -> None:
     data = table()
     test = split_indices(200, 0)[1]
     far = data.y.copy()

@@ -107,20 +107,23 @@ def shown_runs(records: Iterable[Record]) -> Runs:
     """Which settings to show of all runs of a method on a data set.
 
     Those with the defaults, if any of them has figures; else those with the most seeds that do.
+    Of runs on a CPU and on a GPU, only those on the kind of device with more seeds.
     """
-    by_settings: dict[str, list[Record]] = {}
+    groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        by_settings.setdefault(record.key.settings, []).append(record)
-    if not by_settings:
+        groups.setdefault((record.key.settings, record.key.device_kind), []).append(record)
+    if not groups:
         return Runs()
 
-    def rank(settings: str) -> tuple[bool, bool, int]:
-        done = sum(record.status == "ok" for record in by_settings[settings])
-        return done > 0, settings == "{}", done
+    def rank(group: tuple[str, str]) -> tuple[bool, bool, int, bool]:
+        settings, device = group
+        done = sum(record.status == "ok" for record in groups[group])
+        return done > 0, settings == "{}", done, device == "cuda"
 
-    shown = max(by_settings, key=rank)
-    others = tuple(_settings(runs[0]) for text, runs in by_settings.items() if text != shown)
-    return Runs(tuple(sorted(by_settings[shown], key=lambda record: record.seed)), others)
+    shown = max(groups, key=rank)
+    others = {text: _settings(runs[0]) for (text, _), runs in groups.items() if text != shown[0]}
+    runs = tuple(sorted(groups[shown], key=lambda record: record.seed))
+    return Runs(runs, tuple(others.values()))
 
 
 def best_methods(estimates: Mapping[str, Estimate | None], metric: Metric) -> set[str]:

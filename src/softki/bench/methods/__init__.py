@@ -43,7 +43,7 @@ def make(name: str, device: str = "cpu", seed: int = 0, **settings: Any) -> Meth
 
     Example:
         >>> make("svgp", points=64).settings
-        {'points': 64, 'epochs': 50, 'learning_rate': 0.01, 'batch_size': 1024}
+        {'points': 64, 'epochs': 50, 'learning_rate': 0.01, 'batch_size': 1024, 'least_steps': 1000}
         >>> make("svpg")
         Traceback (most recent call last):
             ...

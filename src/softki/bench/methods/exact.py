@@ -15,7 +15,6 @@ from torch import Tensor
 
 from softki.bench.methods.dense import DensePosterior, Parameters, log_likelihood
 from softki.bench.methods.gp import FullBatchMethod, correlation, scaled, start_lengthscale
-from softki.bench.methods.running import timed
 from softki.exceptions import InvalidInputError
 
 # On CUDA below √2³¹: beyond, the index of an element of K does not fit 32 bits.
@@ -32,7 +31,7 @@ class Exact(FullBatchMethod):
     is usual, and of 1e-4 in prediction, since at the usual 0.01 variances are off by factors.
 
     Settings:
-        epochs, learning_rate: of Adam, all rows in every step.
+        epochs, learning_rate: of Adam, all rows in every step; fewer if the objective rests.
         cholesky_rows: None for 8,000 on a CPU and 45,000 on CUDA.
         keops: conjugate gradients at any size with KeOps, which never stores K; needs pykeops.
     """
@@ -41,7 +40,7 @@ class Exact(FullBatchMethod):
     max_rows = 60_000
     chunk = 1024
     defaults: ClassVar[dict[str, Any]] = {
-        "epochs": 50,
+        "epochs": 200,
         "learning_rate": 0.1,
         "cholesky_rows": None,
         "keops": False,
@@ -62,14 +61,15 @@ class Exact(FullBatchMethod):
         if not self._dense:
             self.facts["solver"] = "keops cg" if self.settings["keops"] else "cg"
             return super()._learn(x, y)
-        self.facts.update(solver="cholesky", epochs=self.settings["epochs"])
+        self.facts["solver"] = "cholesky"
         parameters = Parameters.start(x)
-        optimizer = torch.optim.Adam([parameters.vector], lr=self.settings["learning_rate"])
-        with timed(self.facts, self.device):
-            for _ in range(self.settings["epochs"]):
-                _, gradient = log_likelihood(x, y, parameters)
-                parameters.vector.grad = -gradient / len(x)
-                optimizer.step()
+
+        def loss_and_gradient() -> Tensor:
+            value, gradient = log_likelihood(x, y, parameters)
+            parameters.vector.grad = -gradient / len(x)
+            return -value / len(x)
+
+        self._descend([parameters.vector], loss_and_gradient)
         self._posterior = DensePosterior.of(x, y, parameters)
         self._note(parameters.lengthscale, parameters.outputscale, parameters.noise_variance)
 

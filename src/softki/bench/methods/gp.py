@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from softki.bench.method import Method
-from softki.bench.methods.running import noted_warnings, seeded, timed
+from softki.bench.methods.running import Settled, noted_warnings, seeded, timed
 from softki.exceptions import NumericalError
 from softki.initialization import initial_points
 
@@ -118,28 +118,11 @@ class GPMethod(Method):
         generator = torch.Generator("cpu").manual_seed(self.seed)
         return initial_points(x, self.settings["points"], generator).to(x)
 
-    def _minimise(
-        self, parameters: Iterable[Tensor], losses: Callable[[], Iterable[Tensor]]
-    ) -> None:
-        """Adam for the setting `epochs`; `losses` gives an epoch's losses, one a step."""
-        optimizer = torch.optim.Adam(list(parameters), lr=self.settings["learning_rate"])
-        self.facts["epochs"] = self.settings["epochs"]
-        with timed(self.facts, self.device):
-            for epoch in range(self.settings["epochs"]):
-                for loss in losses():
-                    if not bool(loss.isfinite()):
-                        raise NumericalError(
-                            f"{self.name}: the loss is not finite in epoch {epoch + 1}; lower "
-                            "learning_rate"
-                        )
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
-
-    def _batches(self, rows: int) -> Iterator[Tensor]:
-        """Indices of an epoch's batches in random order; the last may be smaller."""
-        order = torch.randperm(rows, device="cpu").to(self.device)
-        return iter(order.split(self.settings["batch_size"]))
+    def _check_finite(self, loss: Tensor, epoch: int) -> None:
+        if not bool(loss.isfinite()):
+            raise NumericalError(
+                f"{self.name}: the loss is not finite in epoch {epoch}; lower learning_rate"
+            )
 
     def _note_points(self, points: Tensor) -> None:
         """Where the points of the method are, if they are few and can be drawn."""
@@ -152,21 +135,70 @@ class GPMethod(Method):
         self.facts["noise_variance"] = noise_variance.item()
 
 
+class MinibatchMethod(GPMethod):
+    """Trained on some of the rows in every step.
+
+    Few rows make few steps an epoch, in which nothing is learned: there are as many epochs as
+    `least_steps` take, if these are more than `epochs`. The fact `epochs` is what was done.
+    """
+
+    def _minimise(
+        self,
+        parameters: Iterable[Tensor],
+        losses: Callable[[], Iterable[Tensor]],
+        steps_an_epoch: int,
+    ) -> None:
+        """Adam; `losses` gives an epoch's losses, one a step."""
+        optimizer = torch.optim.Adam(list(parameters), lr=self.settings["learning_rate"])
+        least = math.ceil(self.settings["least_steps"] / steps_an_epoch)
+        epochs = self.facts["epochs"] = max(self.settings["epochs"], least)
+        with timed(self.facts, self.device):
+            for epoch in range(1, epochs + 1):
+                for loss in losses():
+                    self._check_finite(loss, epoch)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+
+
 class FullBatchMethod(GPMethod):
-    """A GPyTorch `ExactGP` with a kernel of the subclass, trained on all rows in every step."""
+    """A GPyTorch `ExactGP` with a kernel of the subclass, trained on all rows in every step.
+
+    Training stops after `epochs` steps, or when the objective rests (`Settled`): the fact
+    `epochs` is what was done, and `last_change` by how much the objective still moved.
+    """
 
     def _learn(self, x: Tensor, y: Tensor) -> None:
         likelihood = gaussian_likelihood().to(x)
         self.model = _ExactGP(x, y, likelihood, self._kernel(x, likelihood).to(x))
         objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model)
+
+        def loss_and_gradient() -> Tensor:
+            loss: Tensor = -objective(self.model(x), y)  # per row
+            loss.backward()
+            return loss.detach()
+
         self.model.train()
         with self._options():
-            self._minimise(
-                self.model.parameters(),
-                lambda: [-objective(self.model(x), y)],  # per row
-            )
+            self._descend(self.model.parameters(), loss_and_gradient)
         self.model.eval()
         self._note(*self._kernel_parameters(), likelihood.noise)
+
+    def _descend(
+        self, parameters: Iterable[Tensor], loss_and_gradient: Callable[[], Tensor]
+    ) -> None:
+        """Adam; the function leaves the gradient with the parameters, and returns the loss."""
+        optimizer = torch.optim.Adam(list(parameters), lr=self.settings["learning_rate"])
+        settled, epoch = Settled(), 0
+        with timed(self.facts, self.device):
+            for epoch in range(1, self.settings["epochs"] + 1):
+                optimizer.zero_grad()
+                loss = loss_and_gradient()
+                self._check_finite(loss, epoch)
+                optimizer.step()
+                if settled(loss.item()):
+                    break
+        self.facts.update(epochs=epoch, last_change=settled.change)
 
     def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         with self._options():

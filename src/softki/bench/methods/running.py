@@ -1,10 +1,10 @@
-"""What surrounds a fit: its own random numbers, and its warnings as facts."""
+"""What surrounds a fit: its own random numbers, its warnings as facts, when it may stop."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,6 +53,39 @@ def noted_warnings(facts: dict[str, Any]) -> Iterator[None]:
                 counts[f"{one.category.__name__}: {first[:120]}"] += 1
             if counts:
                 facts["warnings"] = dict(counts)
+
+
+class Settled:
+    """Whether an objective has come to rest: its latest values differ by `tolerance` at most.
+
+    Their largest difference, not that of the first and the last: Adam can be on its way up where
+    it was on its way down.
+
+    Args:
+        tolerance: in units of the objective, which is per row.
+        steps: that the values lie apart, the first and the last.
+
+    Example:
+        >>> settled = Settled(tolerance=0.1, steps=2)
+        >>> [settled(value) for value in (3.0, 2.0, 1.05, 1.0, 1.0)]
+        [False, False, False, False, True]
+        >>> round(settled.change, 3)
+        0.05
+    """
+
+    def __init__(self, tolerance: float = 1e-4, steps: int = 20) -> None:
+        self.tolerance = tolerance
+        self._values: deque[float] = deque(maxlen=steps + 1)
+
+    def __call__(self, value: float) -> bool:
+        """Take the next value."""
+        self._values.append(value)
+        return len(self._values) == self._values.maxlen and self.change <= self.tolerance
+
+    @property
+    def change(self) -> float:
+        """The largest difference between the latest values."""
+        return max(self._values) - min(self._values)
 
 
 @contextmanager

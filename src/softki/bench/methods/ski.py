@@ -74,12 +74,12 @@ class SKI(_OnGrid):
     Settings:
         grid_size: points a column; None for n^(1/d), as many grid points as rows, within 10
             and 1,000.
-        epochs, learning_rate: of Adam, all rows in every step.
+        epochs, learning_rate: of Adam, all rows in every step; fewer if the objective rests.
     """
 
     name = "ski"
     max_columns = 4
-    defaults: ClassVar[dict[str, Any]] = {"grid_size": None, "epochs": 50, "learning_rate": 0.1}
+    defaults: ClassVar[dict[str, Any]] = {"grid_size": None, "epochs": 200, "learning_rate": 0.1}
 
     def _kernel(self, x: Tensor, likelihood: GaussianLikelihood) -> Kernel:
         n, d = x.shape
@@ -107,7 +107,7 @@ class SKIP(_OnGrid):
     Settings:
         grid_size: points of every grid.
         rank: of the factors.
-        epochs, learning_rate: of Adam, all rows in every step.
+        epochs, learning_rate: of Adam, all rows in every step; fewer if the objective rests.
     """
 
     name = "skip"
@@ -116,7 +116,7 @@ class SKIP(_OnGrid):
     defaults: ClassVar[dict[str, Any]] = {
         "grid_size": 100,
         "rank": 100,
-        "epochs": 50,
+        "epochs": 200,
         "learning_rate": 0.1,
     }
 

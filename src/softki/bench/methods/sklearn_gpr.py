@@ -27,6 +27,7 @@ class SklearnGPR(Method):
     """
 
     name = "sklearn_gpr"
+    cpu_only = True
     defaults: ClassVar[dict[str, Any]] = {"rows": 2000}
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import gpytorch
+import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from torch import Tensor
 
-from softki.bench.methods.gp import GPMethod, gaussian_likelihood, matern32
+from softki.bench.methods.gp import MinibatchMethod, gaussian_likelihood, matern32
 
 
-class SVGP(GPMethod):
+class SVGP(MinibatchMethod):
     """GPyTorch's SVGP: a free Gaussian over the values at learned points, by minibatches.
 
     In float32, but for the Cholesky factor of k(z, z), which GPyTorch computes in float64.
@@ -21,6 +24,7 @@ class SVGP(GPMethod):
         points: m, from k-means; their positions are learned.
         epochs, learning_rate: of Adam, for all parameters alike.
         batch_size: rows a step.
+        least_steps: there are more epochs where these have fewer steps.
     """
 
     name = "svgp"
@@ -29,17 +33,22 @@ class SVGP(GPMethod):
         "epochs": 50,
         "learning_rate": 0.01,
         "batch_size": 1024,
+        "least_steps": 1000,
     }
 
     def _learn(self, x: Tensor, y: Tensor) -> None:
         self.model = _SVGP(self._start_points(x)).to(x)
         likelihood = gaussian_likelihood().to(x)
         objective = gpytorch.mlls.VariationalELBO(likelihood, self.model, num_data=len(y))
+        size = self.settings["batch_size"]
+
+        def losses() -> Iterator[Tensor]:
+            for batch in torch.randperm(len(y), device="cpu").to(x.device).split(size):
+                yield -objective(self.model(x[batch]), y[batch])
+
         self.model.train()
-        self._minimise(
-            [*self.model.parameters(), *likelihood.parameters()],
-            lambda: (-objective(self.model(x[i]), y[i]) for i in self._batches(len(y))),
-        )
+        parameters = [*self.model.parameters(), *likelihood.parameters()]
+        self._minimise(parameters, losses, steps_an_epoch=math.ceil(len(y) / size))
         self.model.eval()
         kernel = self.model.covar_module
         self._note(kernel.base_kernel.lengthscale, kernel.outputscale, likelihood.noise)

@@ -13,8 +13,8 @@ from softki.bench.method import Method
 # As the noise variance of the GPs, no variance is smaller.
 _MIN_VARIANCE = 1e-6
 _FOLDS = 5
-# The spread of trees out of bag is looked at for this many rows, at most.
-_OUT_OF_BAG_ROWS = 50_000
+# Two numbers need no more rows than this: with them, the remaining folds are left out.
+_HELD_OUT_ROWS = 50_000
 
 
 class HistGradientBoosting(Method):
@@ -30,6 +30,7 @@ class HistGradientBoosting(Method):
     """
 
     name = "hist_gradient_boosting"
+    cpu_only = True
     defaults: ClassVar[dict[str, Any]] = {"iterations": 500, "learning_rate": 0.1}
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:
@@ -59,10 +60,11 @@ class HistGradientBoosting(Method):
 
 
 class ExtraTrees(Method):
-    """scikit-learn's extremely randomised trees, each on a bootstrap sample.
+    """scikit-learn's extremely randomised trees, each on all rows.
 
-    The rows that a tree has not seen tell two numbers: e², the mean squared error of the
-    mean of the trees, and s̄, the mean of their variance s(x). The variance at x is
+    Such trees have no error on their own rows. So five-fold cross-validation, by as many folds
+    as hold out 50,000 rows, tells two numbers: e², the mean squared error of the mean of the
+    trees, and s̄, the mean of their variance s(x). The variance at x is
 
         e² (½ + ½ s(x)/s̄):
 
@@ -73,40 +75,43 @@ class ExtraTrees(Method):
     """
 
     name = "extra_trees"
+    cpu_only = True
     defaults: ClassVar[dict[str, Any]] = {"trees": 100}
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Grow the trees, and see how they do out of bag."""
-        self._forest = ExtraTreesRegressor(
-            self.settings["trees"], bootstrap=True, n_jobs=-1, random_state=self.seed
-        ).fit(X, y)
-        rng = np.random.default_rng(self.seed)
-        rows = rng.permutation(len(y))[:_OUT_OF_BAG_ROWS]
-        unseen = np.ones((self.settings["trees"], len(rows)), dtype=bool)
-        for out, sample in zip(unseen, self._forest.estimators_samples_, strict=True):
-            seen = np.zeros(len(y), dtype=bool)
-            seen[sample] = True
-            out[:] = ~seen[rows]
-        mean, spread = self._moments(X[rows], unseen)
-        known = np.isfinite(spread)  # rows that two trees or more have not seen
-        self._error = float(np.mean((y[rows] - mean)[known] ** 2))
-        self._spread = float(np.mean(spread[known]))
-        self.facts = {"out_of_bag_rmse": self._error**0.5, "mean_spread": self._spread**0.5}
+        """Grow the trees, and others on parts of the rows to see how they do on the rest."""
+        errors, spreads, rows = [], [], 0
+        for seen, unseen in KFold(_FOLDS, shuffle=True, random_state=self.seed).split(X):
+            mean, spread = _moments(self._forest().fit(X[seen], y[seen]), X[unseen])
+            errors.append((y[unseen] - mean) ** 2)
+            spreads.append(spread)
+            rows += len(unseen)
+            if rows >= _HELD_OUT_ROWS:
+                break
+        self._error = float(np.mean(np.concatenate(errors)))
+        self._spread = float(np.mean(np.concatenate(spreads)))
+        self._trees = self._forest().fit(X, y)
+        self.facts = {
+            "held_out_rmse": self._error**0.5,
+            "held_out_rows": rows,
+            "mean_spread": self._spread**0.5,
+        }
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean of the trees, and the root of the variance above."""
-        mean, spread = self._moments(X, np.ones((self.settings["trees"], len(X)), dtype=bool))
+        mean, spread = _moments(self._trees, X)
         relative = spread / self._spread if self._spread > 0 else np.ones_like(spread)
         return mean, np.sqrt(np.maximum(self._error * (1 + relative) / 2, _MIN_VARIANCE))
 
-    def _moments(self, X: np.ndarray, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance over the trees that are counted for a row: counted (trees, rows)."""
-        total, square = np.zeros(len(X)), np.zeros(len(X))
-        for tree, included in zip(self._forest.estimators_, counted, strict=True):
-            values = np.where(included, tree.predict(X), 0.0)
-            total += values
-            square += values**2
-        count = counted.sum(0).astype(float)
-        count[count < 2] = np.nan
-        mean = total / count
-        return mean, np.maximum(square / count - mean**2, 0.0) * count / (count - 1)
+    def _forest(self) -> ExtraTreesRegressor:
+        return ExtraTreesRegressor(self.settings["trees"], n_jobs=-1, random_state=self.seed)
+
+
+def _moments(forest: ExtraTreesRegressor, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the predictions of the trees, each (n,)."""
+    mean, square = np.zeros(len(X)), np.zeros(len(X))
+    for count, tree in enumerate(forest.estimators_, start=1):
+        step = tree.predict(X) - mean
+        mean += step / count
+        square += step * (step - step / count)  # Welford's update
+    return mean, square / max(1, len(forest.estimators_) - 1)

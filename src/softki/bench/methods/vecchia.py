@@ -22,6 +22,7 @@ class GPBoostVecchia(Method):
     """
 
     name = "gpboost_vecchia"
+    cpu_only = True
     defaults: ClassVar[dict[str, Any]] = {"neighbours": 20}
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.variational import MeanFieldVariationalDistribution, NNVariationalStrategy
 from torch import Tensor
 
-from softki.bench.methods.gp import GPMethod, gaussian_likelihood, matern32
+from softki.bench.methods.gp import MinibatchMethod, gaussian_likelihood, matern32
 
 # Distances between rows that are held at once.
 _DISTANCES = 1 << 27
@@ -20,7 +20,7 @@ _DISTANCES = 1 << 27
 _START_STD = 0.01
 
 
-class VNNGP(GPMethod):
+class VNNGP(MinibatchMethod):
     """GPyTorch's VNNGP: the value at a row depends on those at its nearest rows alone.
 
     Rows are put into random order, and row j is given the k nearest before it; a step takes
@@ -35,6 +35,7 @@ class VNNGP(GPMethod):
         neighbours: k.
         epochs, learning_rate: of Adam, for all parameters alike.
         batch_size: rows a step.
+        least_steps: there are more epochs where these have fewer steps.
     """
 
     name = "vnngp"
@@ -44,6 +45,7 @@ class VNNGP(GPMethod):
         "epochs": 50,
         "learning_rate": 0.01,
         "batch_size": 256,
+        "least_steps": 1000,
     }
 
     def _learn(self, x: Tensor, y: Tensor) -> None:
@@ -54,14 +56,15 @@ class VNNGP(GPMethod):
         likelihood = gaussian_likelihood().to(x)
         objective = gpytorch.mlls.VariationalELBO(likelihood, self.model, num_data=len(x))
         strategy = self.model.variational_strategy
+        steps = strategy._total_training_batches
 
         def losses() -> Iterator[Tensor]:
-            for _ in range(strategy._total_training_batches):
+            for _ in range(steps):
                 f = strategy(None)
                 yield -objective(f, y[strategy.current_training_indices])
 
         self.model.train()
-        self._minimise([*self.model.parameters(), *likelihood.parameters()], losses)
+        self._minimise([*self.model.parameters(), *likelihood.parameters()], losses, steps)
         self.model.eval()
         kernel = self.model.covar_module
         self._note(kernel.base_kernel.lengthscale, kernel.outputscale, likelihood.noise)
