@@ -273,7 +273,7 @@ def test_a_factorisation_that_fails_in_a_graph_is_noticed() -> None:
 
 
 def test_a_product_by_parts_needs_all_three_of_them() -> None:
-    """Two would be off by 4e-6."""
+    """With two, as emulated on a CPU, it would be off by more."""
     x, z = torch.randn(20_000, 5, device="cuda"), torch.randn(128, 5, device="cuda")
     P = torch.randn(128, 128, device="cuda")
     block = engine_for(x, 128)(z, None).interpolate(x)

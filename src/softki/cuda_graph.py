@@ -117,6 +117,8 @@ class GraphSteps:
             self._outcomes.index_copy_(0, self._slot, outcome[None])
             self._slot += 1
         self._optimizer.found_inf = failed  # type: ignore[attr-defined]
-        self._optimizer.step()
-        del self._optimizer.found_inf  # type: ignore[attr-defined]
+        try:
+            self._optimizer.step()
+        finally:  # it belongs to the graph, and steps outside must not see it
+            del self._optimizer.found_inf  # type: ignore[attr-defined]
         join()

@@ -43,10 +43,10 @@ class Basis(NamedTuple):
         nearest = self.points[weights.argmax(1)]
         return self.edge.novelty(torch.linalg.vector_norm(self._scaled(x) - nearest, dim=1))
 
-    def waves(self, x: Tensor, weights: Tensor) -> Tensor:
-        """√(1 − κ²) φ(x), (n, w)."""
+    def waves(self, x: Tensor, novelty: Tensor) -> Tensor:
+        """√(1 − κ²) φ(x), (n, w), given √(1 − κ²)."""
         assert self.edge is not None
-        return self.novelty(x, weights)[:, None] * waves(self._scaled(x), self.edge.width)
+        return novelty[:, None] * waves(self._scaled(x), self.edge.width)
 
     def _scaled(self, x: Tensor) -> Tensor:
         return x if self.temperature is None else x / self.temperature
@@ -84,7 +84,10 @@ class Function:
         values = torch.tensordot(weights, self.coefficients, 1)
         if self.wave_coefficients is None:
             return values
-        return values + torch.tensordot(self.basis.waves(x, weights), self.wave_coefficients, 1)
+        novelty = self.basis.novelty(x, weights)
+        if not bool(novelty.any()):
+            return values
+        return values + torch.tensordot(self.basis.waves(x, novelty), self.wave_coefficients, 1)
 
     def _gradient(self, x: Tensor) -> Tensor:
         with torch.inference_mode(False), torch.enable_grad():
@@ -204,7 +207,8 @@ class Posterior:
             known = weights @ self.root.T  # (n, r)
             if self.edge is None:
                 return known
-            return torch.cat([known, self._basis.waves(part, weights)], 1)
+            novelty = self._basis.novelty(part, weights)
+            return torch.cat([known, self._basis.waves(part, novelty)], 1)
 
         left = self.mean.map(x, features)
         return left @ (left if other is None else self.mean.map(other, features)).T
