@@ -414,3 +414,16 @@ def test_the_error_of_trees_is_what_they_did_not_see() -> None:
         method.fit(X, y)
         _, std = method.predict(rng.standard_normal((200, 3)))
         assert 0.85 < math.sqrt(np.mean(std**2)) < 1.2
+
+
+@pytest.mark.parametrize("cholesky_rows", [None, 0])
+def test_the_exact_gp_may_start_from_some_rows(cholesky_rows: int | None) -> None:
+    X, y, Xt, yt = smooth(3)
+    errors = []
+    for start_rows in (0, 150):
+        method = make("exact", start_rows=start_rows, epochs_on_all=5, cholesky_rows=cholesky_rows)
+        method.fit(X, y)
+        errors.append(np.sqrt(np.mean((method.predict(Xt)[0] - yt) ** 2)))
+    assert method.facts["epochs"] <= 5
+    assert method.facts["start_seconds"] > 0
+    assert errors[1] == pytest.approx(errors[0], rel=0.1)

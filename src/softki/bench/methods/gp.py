@@ -188,10 +188,11 @@ class FullBatchMethod(GPMethod):
         self, parameters: Iterable[Tensor], loss_and_gradient: Callable[[], Tensor]
     ) -> None:
         """Adam; the function leaves the gradient with the parameters, and returns the loss."""
-        optimizer = torch.optim.Adam(list(parameters), lr=self.settings["learning_rate"])
+        epochs, learning_rate = self._schedule()
+        optimizer = torch.optim.Adam(list(parameters), lr=learning_rate)
         settled, epoch = Settled(), 0
         with timed(self.facts, self.device):
-            for epoch in range(1, self.settings["epochs"] + 1):
+            for epoch in range(1, epochs + 1):
                 optimizer.zero_grad()
                 loss = loss_and_gradient()
                 self._check_finite(loss, epoch)
@@ -199,6 +200,10 @@ class FullBatchMethod(GPMethod):
                 if settled(loss.item()):
                     break
         self.facts.update(epochs=epoch, last_change=settled.change)
+
+    def _schedule(self) -> tuple[int, float]:
+        """The most steps, and the learning rate."""
+        return self.settings["epochs"], self.settings["learning_rate"]
 
     def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         with self._options():

@@ -44,7 +44,7 @@ class VNNGP(MinibatchMethod):
         "neighbours": 32,
         "epochs": 50,
         "learning_rate": 0.01,
-        "batch_size": 256,
+        "batch_size": 1024,
         "least_steps": 1000,
     }
 
