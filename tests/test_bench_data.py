@@ -36,12 +36,13 @@ class TestRegistry:
             select("pol,asprin")
 
     def test_columns_of_molecules_count_atoms(self) -> None:
-        for dataset in select("rmd17,alkanes"):
+        for dataset in select("md22,rmd17,alkanes"):
             atoms = dataset.columns // 3
             inverse = REGISTRY[f"{dataset.name}/inverse"]
             assert (dataset.features, inverse.features) == ("coordinates", "inverse")
             assert inverse.columns == atoms * (atoms - 1) // 2
-            assert inverse.file == dataset.file
+            assert (inverse.file, inverse.url) == (dataset.file, dataset.url)
+            assert inverse in select(f"{dataset.group}/inverse")
 
     def test_numbers_are_the_papers(self) -> None:
         """Training rows, 90% of all, and columns; AT-AT has 60 atoms, whatever the paper says."""
@@ -244,9 +245,11 @@ class TestMolecules:
     def test_md22_has_energies_in_a_column(self, tmp_path: Path) -> None:
         positions = np.random.default_rng(5).standard_normal((4, 60, 3))
         np.savez(tmp_path / "md22_AT-AT.npz", R=positions, E=np.arange(4.0)[:, None])
-        table = load("at-at", tmp_path)
-        assert table.X.shape == (4, 180)
-        np.testing.assert_array_equal(table.y, np.arange(4.0))
+        flat, inverse = load("at-at", tmp_path), load("at-at/inverse", tmp_path)
+        assert flat.X.shape == (4, 180)
+        np.testing.assert_array_equal(inverse.X, inverse_distances(positions))
+        for table in (flat, inverse):
+            np.testing.assert_array_equal(table.y, np.arange(4.0))
 
     def test_missing_arrays_are_named(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "rmd17_ethanol.npz", R=np.zeros((1, 9, 3)))

@@ -15,7 +15,7 @@ import torch
 
 from softki.bench import commands, runner
 from softki.bench.commands import main
-from softki.bench.datasets import Table
+from softki.bench.datasets import Observations
 from softki.bench.download import DownloadError
 from softki.bench.memory import PeakMemory
 from softki.bench.method import Method
@@ -61,14 +61,14 @@ def guess(monkeypatch: pytest.MonkeyPatch) -> None:
     given.clear()
 
 
-def table(n: int = 200) -> Table:
+def observations(n: int = 200) -> Observations:
     rng = np.random.default_rng(0)
     X = 5 + 3 * rng.standard_normal((n, 3))
-    return Table(X, 100 + 10 * rng.standard_normal(n), "noise")
+    return Observations(X, 100 + 10 * rng.standard_normal(n), "noise")
 
 
 def one(**settings: Any) -> Record:
-    return run_one(table(), Record("noise", "guess", 0, "90/10", settings), "cpu", limit=0.5)
+    return run_one(observations(), Record("noise", "guess", 0, "90/10", settings), "cpu", limit=0.5)
 
 
 def test_figures_are_in_units_of_the_training_target() -> None:
@@ -108,7 +108,7 @@ def test_too_many_columns_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_run_twice_unless_forced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "load", lambda *_: table())
+    monkeypatch.setattr(runner, "load", lambda *_: observations())
     results = Results(tmp_path / "runs.jsonl")
     plan = Plan(select("robot_arm"), ["guess"], seeds=range(2), settings={"epochs": 2})
     assert [r.seed for r in run_all(plan, results)] == [0, 1]
@@ -125,23 +125,24 @@ def test_nothing_is_run_twice_unless_forced(
         ("out of memory", "CUDA out of memory", False),
         ("failed", "RuntimeError: the matrix is singular", False),
         ("failed", "TimeoutError: not done after 60 s", True),
-        ("refused", "gpboost is not here", True),
+        ("refused", "ski takes at most 4 columns, not 8", False),
     ],
 )
 def test_what_another_run_may_change_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str, error: str | None, again: bool
 ) -> None:
-    monkeypatch.setattr(runner, "load", lambda *_: table())
+    monkeypatch.setattr(runner, "load", lambda *_: observations())
     results = Results(tmp_path / "runs.jsonl")
     results.append(Record("robot_arm", "guess", 0, "90/10", status=status, error=error))
     plan = Plan(select("robot_arm"), ["guess"])
     assert len(list(run_all(plan, results))) == again
+    assert len(list(run_all(plan, results, force=True))) == 1
 
 
 def test_a_device_of_another_kind_is_another_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "load", lambda *_: table())
+    monkeypatch.setattr(runner, "load", lambda *_: observations())
     results = Results(tmp_path / "runs.jsonl")
     results.append(Record("robot_arm", "guess", 0, "90/10", device="NVIDIA H200"))
     plan = Plan(select("robot_arm"), ["guess"])
@@ -155,7 +156,7 @@ def test_a_method_that_cannot_use_a_gpu_is_recorded_on_the_cpu(
     monkeypatch.setattr(Guess, "cpu_only", True)
     plan = Plan(select("robot_arm"), ["guess"], device="cuda")
     [blank] = plan.runs_on(plan.data[0])
-    record = run_one(table(), blank, plan.device)
+    record = run_one(observations(), blank, plan.device)
     assert record.status == "ok"
     assert (record.device_kind, record.peak_memory) == ("cpu", None)
     assert "CPU" in (record.device or "")
@@ -175,7 +176,7 @@ def test_results_that_cannot_be_written_are_found_before_any_work(tmp_path: Path
 
 @pytest.mark.parametrize(("split", "sizes"), [("90/10", (180, 20)), ("4/9", (88, 88))])
 def test_a_method_sees_the_training_rows_and_no_others(split: str, sizes: tuple[int, int]) -> None:
-    data = table()
+    data = observations()
     record = run_one(data, Record("noise", "guess", 3, split), "cpu")
     assert (record.rows, record.test_rows) == sizes
     train, test = runner.SPLITS[split](200, 3)
@@ -191,12 +192,12 @@ def test_a_method_sees_the_training_rows_and_no_others(split: str, sizes: tuple[
 
 
 def test_the_test_target_has_no_part_in_the_scaling() -> None:
-    data = table()
+    data = observations()
     test = split_indices(200, 0)[1]
     far = data.y.copy()
     far[test] += 1000
     one_run, other = (
-        run_one(Table(data.X, y, "noise"), Record("noise", "guess", 0, "90/10"), "cpu")
+        run_one(Observations(data.X, y, "noise"), Record("noise", "guess", 0, "90/10"), "cpu")
         for y in (data.y, far)
     )
     np.testing.assert_array_equal(given[0][1], given[2][1])
@@ -270,12 +271,37 @@ def test_the_commands_from_run_to_table(folder: Path, capsys: pytest.CaptureFixt
     assert "houseelectric" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["list", "table", "figure"])
+def test_the_folder_says_what_data_is_here(
+    command: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, here, elsewhere = tmp_path / "runs.jsonl", folder, tmp_path / "elsewhere"
+    facts = {"lengthscale": [1.0]}
+    Results(results).append(Record("bike", "svgp", 0, "90/10", rmse=0.1, facts=facts))
+    said = []
+    for place in (here, elsewhere):
+        options = ["--folder", str(place)]
+        if command == "figure":
+            options += ["lengthscales", "--results", str(results), "-o", str(tmp_path)]
+        elif command == "table":
+            options += ["uci-rmse", "--results", str(results), "--text"]
+        assert main([command, *options]) == 0
+        printed = capsys.readouterr().out
+        if command == "figure":
+            figure = json.loads((tmp_path / "lengthscales.json").read_text())
+            assert "data_folder" not in figure["settings"]
+            said.append(figure["data"]["absent"]["pol"])
+        else:
+            [line] = [line for line in printed.splitlines() if line.strip().startswith("pol ")]
+            said.append("no data here" if "no data here" in line else "not run")
+    assert said == ["not run", "no data here"]
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
         (["run", "--data", "poll"], "did you mean 'pol'"),
         (["run", "--data", "pol", "--methods", "svpg"], "did you mean 'svgp'"),
-        (["run", "--data", "pol", "--set", "epochs"], "--set wants NAME=VALUE"),
         (["run", "--data", "pol", "--set", "step=5"], "did you mean 'steps'"),
         (["run", "--data", "pol", "--methods", "softki", "--set", "epochs=5"], "'epochs'"),
         (["run", "--data", "pol", "--set", "steps=many"], "must be a whole number, such as 600"),
@@ -300,15 +326,15 @@ def test_mistakes_are_named(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--seeds", "0"), ("--seeds", "1.5"), ("--seeds", "-1"), ("--limit", "0")]
+    [("--seeds", "0"), ("--seeds", "1.5"), ("--seeds", "-1"), ("--limit", "0"), ("--set", "epochs")]
     + [("--limit", value) for value in ("nan", "inf", "soon", "-3")],
 )
-def test_numbers_that_cannot_be_are_refused(
+def test_values_that_cannot_be_are_refused(
     option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--data", "pol", f"{option}={value}"])
-    assert f"argument {option}: must be a" in capsys.readouterr().err
+    assert f"argument {option}: must be " in capsys.readouterr().err
 
 
 def test_a_setting_goes_to_the_methods_that_have_it() -> None:

@@ -22,15 +22,21 @@ def _three_decimals(value: float) -> int:
 
 def _two_digits(value: float) -> int:
     """Three decimals, more where they would leave less than two digits."""
-    return max(3, min(1 - _magnitude(value), 8))
+    return max(3, min(1 - magnitude(value), 8))
 
 
 def _three_digits(value: float) -> int:
     """Three digits, but no more than three decimals."""
-    return max(0, min(2 - _magnitude(value), 3))
+    return max(0, min(2 - magnitude(value), 3))
 
 
-def _magnitude(value: float) -> int:
+def magnitude(value: float) -> int:
+    """The place of the first digit, as a power of ten; that of 0 is 0.
+
+    Example:
+        >>> magnitude(123.0), magnitude(-0.05)
+        (2, -2)
+    """
     return math.floor(math.log10(abs(value))) if value else 0
 
 
@@ -88,6 +94,11 @@ class Runs(NamedTuple):
     records: tuple[Record, ...] = ()
     others: tuple[str, ...] = ()  # settings of further runs, which are not shown
 
+    @property
+    def settings(self) -> str:
+        """Those that are not the defaults; empty where all are."""
+        return _settings(self.records[0]) if self.records else ""
+
     def figures(self, metric: Metric) -> dict[int, float]:
         """The figure by seed, of the seeds that have it."""
         done = (record for record in self.records if record.status == "ok")
@@ -121,7 +132,11 @@ def shown_runs(records: Iterable[Record]) -> Runs:
         return done > 0, settings == "{}", done, device == "cuda"
 
     shown = max(groups, key=rank)
-    others = {text: _settings(runs[0]) for (text, _), runs in groups.items() if text != shown[0]}
+    others = {
+        text: _settings(runs[0]) or "the default settings"
+        for (text, _), runs in groups.items()
+        if text != shown[0]
+    }
     runs = tuple(sorted(groups[shown], key=lambda record: record.seed))
     return Runs(runs, tuple(others.values()))
 
@@ -150,6 +165,7 @@ def make_cell(
     paper: str = "",
     seeds: int = 1,
     device: str | None = None,
+    settings: bool = True,
     absent: str = "not run",
 ) -> Cell:
     """The cell for the runs.
@@ -161,6 +177,7 @@ def make_cell(
         paper: the number of the paper.
         seeds: how many are usual in the table; fewer are said in the cell.
         device: the usual one of the table; another is a footnote.
+        settings: whether those that are not the defaults are a footnote.
         absent: what to say where there are no runs.
     """
     if not runs.records:
@@ -173,12 +190,11 @@ def make_cell(
         value = metric.written(estimate.mean, *std)
         if estimate.seeds < seeds:
             value += f", {estimate.seeds} seed{'s' if estimate.seeds > 1 else ''}"
-    return Cell(value, paper, best, tuple(_notes(runs, metric, device)))
+    notes = [runs.settings] if settings and runs.settings else []
+    return Cell(value, paper, best, (*notes, *_notes(runs, metric, device)))
 
 
 def _notes(runs: Runs, metric: Metric, device: str | None) -> Iterator[str]:
-    if runs.records[0].settings:
-        yield _settings(runs.records[0])
     if runs.others:
         yield f"run with {' and with '.join(runs.others)}, too, which is not shown"
     figures = runs.figures(metric)
@@ -206,4 +222,4 @@ def _short(outcome: str) -> str:
 
 
 def _settings(record: Record) -> str:
-    return ", ".join(f"{k}={v}" for k, v in record.settings.items()) or "the default settings"
+    return ", ".join(f"{k}={v}" for k, v in record.settings.items())

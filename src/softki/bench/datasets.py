@@ -30,7 +30,7 @@ _SYNTHETIC: dict[str, Callable[[int], tuple[np.ndarray, np.ndarray]]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Observations:
     """Inputs X (n, d) and target y (n,) of a data set, in float64, as they come."""
 
     X: np.ndarray
@@ -62,7 +62,9 @@ def is_available(dataset: DataSet | str, folder: Path | None = None) -> bool:
     return dataset.kind == "synthetic" or _found(dataset, folder or data_folder()) is not None
 
 
-def load(dataset: DataSet | str, folder: Path | None = None, download: bool = False) -> Table:
+def load(
+    dataset: DataSet | str, folder: Path | None = None, download: bool = False
+) -> Observations:
     """The numbers of a data set, its first `DataSet.rows` rows.
 
     A table is `NAME.csv.gz` (no header, target last), `NAME.parquet` (target last) or `NAME.npz`
@@ -78,14 +80,14 @@ def load(dataset: DataSet | str, folder: Path | None = None, download: bool = Fa
         download: whether to download a file that is not there.
 
     Example:
-        >>> table = load("ricker")
-        >>> table.X.shape, table.y.shape
+        >>> data = load("ricker")
+        >>> data.X.shape, data.y.shape
         ((3334, 2), (3334,))
     """
     dataset, folder = _named(dataset), folder or data_folder()
     if dataset.kind == "synthetic":
         X, y = _SYNTHETIC[dataset.name](dataset.rows)
-        return Table(X, y, dataset.name)
+        return Observations(X, y, dataset.name)
     path = fetch(dataset, folder) if download else _found(dataset, folder)
     if path is None:
         raise InvalidInputError(_how_to_get(dataset, folder))
@@ -94,7 +96,7 @@ def load(dataset: DataSet | str, folder: Path | None = None, download: bool = Fa
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidInputError(f"cannot read {path}: {error}") from error
     _check(X, y, path, dataset)
-    return Table(X, y, dataset.name)
+    return Observations(X, y, dataset.name)
 
 
 def fetch(

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from softki.bench.cells import METRICS, Metric, Runs, best_methods, make_cell, shown_runs
 from softki.bench.markdown import Cell, Table
-from softki.bench.paper import paper_size, paper_value
+from softki.bench.paper import paper_value
 from softki.bench.record import Record
-
-USUAL_SPLIT = "90/10"
+from softki.bench.registry import REGISTRY
+from softki.bench.remarks import origin, settings_by_method, spread
+from softki.bench.splits import SPLITS, USUAL_SPLIT, training_rows
 
 _PAPER_ONLY = {"simplex"}
 _IN_PAPER = {"softki_paper": "softki"}  # where it has another name there
@@ -29,6 +30,7 @@ class Spec:
     also: tuple[str, ...] = ()  # methods that have a column if they were run
     paper: str | None = None  # the table of the paper
     split: str = USUAL_SPLIT
+    settings_below: bool = False  # said once a method, not at every cell
     remark: str = ""
 
     def has(self, record: Record) -> bool:
@@ -48,15 +50,19 @@ def wide_table(spec: Spec, records: Iterable[Record], missing: Collection[str]) 
     methods = [*spec.methods, *(method for method in spec.also if method in run)]
     metrics = [METRICS[name] for name in spec.metrics]
     several = len(metrics) > 1
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
+    shown: list[tuple[str, Runs]] = []
     for data in ordered_data(spec.data, records):
-        runs = _by_method(record for record in records if record.data == data)
-        row = [Cell(data), *_size(data, spec.split, runs)]
+        runs = by_method(record for record in records if record.data == data)
+        row = [Cell(data), *size_cells(data, spec.split, runs)]
         for metric in metrics:
             row += _cells(spec, data, methods, metric, runs, usual, missing)
         rows.append(tuple(row))
+        shown += runs.items()
     heads = (f"{m} {metric.title}" if several else m for metric in metrics for m in methods)
-    return _table(spec, ("data", "n", "d", *heads), rows, records)
+    settings = settings_by_method(shown) if spec.settings_below else ""
+    remarks = (*usual.remarks(records, paper=spec.paper is not None), settings)
+    return described(spec, ("data", "n", "d", *heads), rows, remarks)
 
 
 def long_table(spec: Spec, records: Iterable[Record], missing: Collection[str]) -> Table:
@@ -67,12 +73,10 @@ def long_table(spec: Spec, records: Iterable[Record], missing: Collection[str]) 
     rest = len(metrics) - 1
     rows = []
     for data in ordered_data(spec.data, records):
-        splits = dict.fromkeys(record.split for record in records if record.data == data)
-        for split in splits or (USUAL_SPLIT,):
+        for split, name in named_splits(data, records).items():
             alike = [record for record in records if record.split == split]
-            runs = _by_method(record for record in alike if record.data == data)
-            name = data if split == USUAL_SPLIT else f"{data} ({split})"
-            size = (Cell(name), *_size(data, split, runs))
+            runs = by_method(record for record in alike if record.data == data)
+            size = (Cell(name), *size_cells(data, split, runs))
             for method, cells in _figures(metrics, runs, usual):
                 rows.append((*size, Cell(method), *cells))
             others = sorted({record.method for record in alike} - set(runs))
@@ -80,7 +84,15 @@ def long_table(spec: Spec, records: Iterable[Record], missing: Collection[str]) 
                 names = ", ".join(others) if runs else "all"
                 rows.append((*size, Cell(names), Cell(_absent(data, missing)), *[Cell("–")] * rest))
     head = ("data", "n", "d", "method", *(metric.title for metric in metrics))
-    return _table(spec, head, rows, records)
+    return described(spec, head, rows, usual.remarks(records, paper=False))
+
+
+def described(
+    spec: Spec, header: tuple[str, ...], rows: list[tuple[Cell, ...]], remarks: Iterable[str]
+) -> Table:
+    """The rows, whose second and third columns are n and d, with all remarks below."""
+    said = tuple(line for line in (*remarks, spec.remark) if line)
+    return Table(spec.title, header, rows, said, _BEST, right={1, 2})
 
 
 def ordered_data(names: Sequence[str], records: Iterable[Record]) -> list[str]:
@@ -88,6 +100,41 @@ def ordered_data(names: Sequence[str], records: Iterable[Record]) -> list[str]:
     run = dict.fromkeys(record.data for record in records)
     known = [n for name in names for n in (name, *(v for v in run if v.startswith(f"{name}/")))]
     return list(dict.fromkeys([*known, *run]))
+
+
+def named_splits(data: str, records: Iterable[Record]) -> dict[str, str]:
+    """The splits of a data set that were run, the usual one if none was, with names for rows.
+
+    Example:
+        >>> named_splits(
+        ...     "pol", [Record("pol", "svgp", 0, "4/9"), Record("pol", "svgp", 0, "90/10")]
+        ... )
+        {'4/9': 'pol (4/9)', '90/10': 'pol'}
+    """
+    splits = dict.fromkeys(record.split for record in records if record.data == data)
+    return {
+        split: data if split == USUAL_SPLIT else f"{data} ({split})"
+        for split in splits or (USUAL_SPLIT,)
+    }
+
+
+def by_method(records: Iterable[Record]) -> dict[str, Runs]:
+    """The runs that are shown of every method, of all runs on a data set."""
+    grouped: dict[str, list[Record]] = {}
+    for record in records:
+        grouped.setdefault(record.method, []).append(record)
+    return {method: shown_runs(group) for method, group in grouped.items()}
+
+
+def size_cells(data: str, split: str, runs: Mapping[str, Runs]) -> list[Cell]:
+    """Training rows and columns; from the registry where there is no run that says them."""
+    for record in (record for those in runs.values() for record in those.records):
+        if record.rows is not None and record.columns is not None:
+            return [Cell(f"{record.rows:,}"), Cell(f"{record.columns:,}")]
+    if data not in REGISTRY or split not in SPLITS:
+        return [Cell("–"), Cell("–")]
+    dataset = REGISTRY[data]
+    return [Cell(f"{training_rows(split, dataset.rows):,}"), Cell(f"{dataset.columns:,}")]
 
 
 class _Usual:
@@ -99,12 +146,9 @@ class _Usual:
         devices = Counter(record.device for record in records if record.device)
         self.device = devices.most_common(1)[0][0] if devices else None
 
-
-def _by_method(records: Iterable[Record]) -> dict[str, Runs]:
-    grouped: dict[str, list[Record]] = {}
-    for record in records:
-        grouped.setdefault(record.method, []).append(record)
-    return {method: shown_runs(group) for method, group in grouped.items()}
+    def remarks(self, records: Sequence[Record], paper: bool) -> tuple[str, ...]:
+        """How many seeds, on what device, with which versions."""
+        return (spread(self.seeds, bool(records), paper), *origin(records))
 
 
 def _cells(
@@ -129,6 +173,7 @@ def _cells(
             paper=str(value or ""),
             seeds=usual.seeds,
             device=usual.device,
+            settings=not spec.settings_below,
             absent="" if method in _PAPER_ONLY else _absent(data, missing if not runs else ()),
         )
 
@@ -146,44 +191,5 @@ def _figures(
         yield method, [cell, *rest]
 
 
-def _size(data: str, split: str, runs: Mapping[str, Runs]) -> list[Cell]:
-    """Training rows and columns; from the paper where there is no run that says them."""
-    for record in (record for those in runs.values() for record in those.records):
-        if record.rows is not None and record.columns is not None:
-            return [Cell(f"{record.rows:,}"), Cell(str(record.columns))]
-    n, d = paper_size(data) or (None, None)
-    known = n is not None and split == USUAL_SPLIT
-    return [Cell(f"{n:,}" if known else "–"), Cell("–" if d is None else str(d))]
-
-
 def _absent(data: str, missing: Collection[str]) -> str:
     return "no data here" if data in missing else "not run"
-
-
-def _table(
-    spec: Spec, header: tuple[str, ...], rows: list[tuple[Cell, ...]], records: Sequence[Record]
-) -> Table:
-    remarks = tuple(line for line in (*_remarks(spec, records), spec.remark) if line)
-    return Table(spec.title, header, rows, remarks, _BEST, right={1, 2})
-
-
-def _remarks(spec: Spec, records: Sequence[Record]) -> Iterator[str]:
-    """How many seeds, on what device, with which versions."""
-    paper = "in parentheses, the paper's numbers." if spec.paper else ""
-    seeds = _Usual(records).seeds
-    if seeds > 1:
-        start = f"Mean ± standard deviation over {seeds} seeds, or as many as the cell says"
-    else:
-        none = "No run has figures" if records else "No runs here"
-        start = "One seed" if seeds else none
-    yield f"{start}; {paper}" if paper else f"{start}."
-    devices = dict.fromkeys(record.device for record in records if record.device)
-    if devices:
-        yield f"Device{'s' if len(devices) > 1 else ''}: {', '.join(devices)}."
-    versions: dict[str, dict[str, None]] = {}
-    for record in records:
-        for package, version in record.versions.items():
-            versions.setdefault(package, {})[version] = None
-    if versions:
-        named = (f"{package} {' and '.join(those)}" for package, those in versions.items())
-        yield f"Versions: {', '.join(named)}."

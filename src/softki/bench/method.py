@@ -47,7 +47,8 @@ class Method(ABC):
 
         Fills `facts`: what is worth noting and fits into JSON, among it, where the method has
         them, `epochs` and `training_seconds`, `lengthscale` and `temperature` (lists, in units
-        of the standardised inputs), `noise_variance`.
+        of the standardised inputs), `noise_variance`; `kernel_lengthscale`, where the kernel has
+        one of its own, in other units.
         """
 
     @abstractmethod

@@ -39,16 +39,6 @@ def paper_value(table: str, data: str, method: str, metric: str) -> PaperValue |
     return _values().get((table, data, method, metric))
 
 
-def paper_size(data: str) -> tuple[int, int] | None:
-    """Training rows (nine tenths of all) and columns of a data set of the paper.
-
-    Example:
-        >>> paper_size("pol")
-        (13500, 26)
-    """
-    return _sizes().get(data)
-
-
 @cache
 def _lines() -> list[dict[str, str]]:
     with (files("softki.bench") / "paper_tables.csv").open(encoding="utf-8") as file:
@@ -63,11 +53,6 @@ def _values() -> dict[tuple[str, str, str, str], PaperValue]:
         )
         for line in _lines()
     }
-
-
-@cache
-def _sizes() -> dict[str, tuple[int, int]]:
-    return {line["dataset"]: (int(line["n"]), int(line["d"])) for line in _lines()}
 
 
 def _number(text: str) -> float | None:

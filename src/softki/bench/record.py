@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -80,11 +81,10 @@ class Record:
     def final(self) -> bool:
         """Whether to run it again would bring nothing new.
 
-        It may where the run was refused, as by a package that was not there, or ended at the time
-        limit.
+        It may where the run ended at the time limit. A method that refuses the data would do so
+        again, until it or what is installed is another.
         """
-        at_limit = self.status == "failed" and (self.error or "").startswith("TimeoutError")
-        return self.status != "refused" and not at_limit
+        return self.status != "failed" or not (self.error or "").startswith("TimeoutError")
 
     def replace(self, **changes: Any) -> Self:
         """This record with some fields changed."""
@@ -103,21 +103,42 @@ class Record:
             Traceback (most recent call last):
                 ...
             softki.exceptions.InvalidInputError: no record of a run: it lacks method, seed, split
+            >>> Record.from_json('{"data": "pol", "method": "svgp", "seed": "0", "split": "90/10"}')
+            Traceback (most recent call last):
+                ...
+            softki.exceptions.InvalidInputError: no record of a run: seed must be ...
         """
         try:
-            fields = json.loads(line)
+            found = json.loads(line)
         except json.JSONDecodeError as error:
             raise InvalidInputError(f"no record of a run: {error}") from error
-        if not isinstance(fields, dict):
+        if not isinstance(found, dict):
             raise InvalidInputError(f"no record of a run: an object is needed, got {line[:40]}")
-        lacking = [name for name in ("data", "method", "seed", "split") if fields.get(name) is None]
+        lacking = [name for name in ("data", "method", "seed", "split") if found.get(name) is None]
         if lacking:
             raise InvalidInputError(f"no record of a run: it lacks {', '.join(lacking)}")
-        known = {name: fields[name] for name in _NAMES if fields.get(name) is not None}
+        known = {name: found[name] for name in _NAMES if found.get(name) is not None}
+        for name, value in known.items():
+            _check_kind(name, value, *_KINDS[name])
+        for package, version in known.get("versions", {}).items():
+            _check_kind(f"the version of {package}", version, *_JSON["str"])
         return cls(**known)
 
 
-_NAMES = tuple(field.name for field in dataclasses.fields(Record))
+_JSON: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "str": (str, "text"),
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "Mapping": (dict, "an object"),
+}
+# By the first word of a field's type: that of "float | None" is float.
+_KINDS = {one.name: _JSON[re.split(r"\W", str(one.type))[0]] for one in dataclasses.fields(Record)}
+_NAMES = tuple(_KINDS)
+
+
+def _check_kind(name: str, value: Any, kind: type | tuple[type, ...], words: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise InvalidInputError(f"no record of a run: {name} must be {words}, got {value!r:.40}")
 
 
 def _plain(value: Any) -> Any:

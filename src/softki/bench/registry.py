@@ -120,6 +120,7 @@ _SHA256 = {
 
 
 def _molecules() -> Iterator[DataSet]:
+    of_md22, of_rmd17, of_alkanes = [], [], []
     for name, rows, atoms, published in (
         ("ac-ala3-nhme", 85_109, 42, "Ac-Ala3-NHMe"),
         ("dha", 69_753, 56, "DHA"),
@@ -131,9 +132,8 @@ def _molecules() -> Iterator[DataSet]:
     ):
         note = "60 atoms: the d of the paper's tables is wrong" if name == "at-at" else ""
         file = f"md22_{published}.npz"
-        of_md22 = _molecule("md22", name, rows, atoms, _MD22, file, note)
-        yield replace(of_md22, url=f"{_MD22_FILES}/{file}")
-    of_rmd17, of_alkanes = [], []
+        dataset = _molecule("md22", name, rows, atoms, _MD22, file, note)
+        of_md22.append(replace(dataset, url=f"{_MD22_FILES}/{file}"))
     for name, atoms in (
         ("aspirin", 21),
         ("azobenzene", 24),
@@ -153,7 +153,7 @@ def _molecules() -> Iterator[DataSet]:
     for name, rows, atoms in (("c10", 2_530, 32), ("c14", 3_196, 44), ("c15", 3_212, 47)):
         file, note = f"qm22_alkane_{name}.npz", "made from the text files in C14H30/testing"
         of_alkanes.append(_molecule("alkanes", name, rows, atoms, _ALKANES, file, note))
-    for group in (of_rmd17, of_alkanes):
+    for group in (of_md22, of_rmd17, of_alkanes):
         yield from group
         yield from (_with_inverse_distances(dataset) for dataset in group)
 

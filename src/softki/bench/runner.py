@@ -23,21 +23,16 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 from softki import __version__
-from softki.bench.datasets import Table, load
+from softki.bench.datasets import Observations, load
 from softki.bench.memory import PeakMemory
 from softki.bench.methods import METHODS, make
 from softki.bench.record import Record
 from softki.bench.registry import DataSet
 from softki.bench.results import Results
+from softki.bench.splits import SPLITS, USUAL_SPLIT
 from softki.checks import check_choice
-from softki.data import ski_split_indices, split_indices
 from softki.exceptions import InvalidInputError
 from softki.metrics import coverage, gaussian_nll, rmse
-
-SPLITS: Mapping[str, Callable[[int, int], tuple[np.ndarray, np.ndarray]]] = {
-    "90/10": split_indices,
-    "4/9": ski_split_indices,
-}
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +47,7 @@ class Plan:
     data: Sequence[DataSet]
     methods: Sequence[str]
     seeds: Sequence[int] = (0,)
-    split: str = "90/10"
+    split: str = USUAL_SPLIT
     settings: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
     limit: float | None = None  # seconds a run
@@ -98,7 +93,7 @@ def run_all(
     plan: Plan,
     results: Results,
     force: bool = False,
-    read: Callable[[DataSet], Table | None] | None = None,
+    read: Callable[[DataSet], Observations | None] | None = None,
 ) -> Iterator[Record]:
     """Do the runs that the results do not have yet, and yield each once it is written.
 
@@ -106,7 +101,7 @@ def run_all(
         plan: which runs.
         results: to add to; that they can be written is made sure of first.
         force: do those that the results have, too.
-        read: gives the table of a data set, or None to leave that out. By default, one that
+        read: gives the numbers of a data set, or None to leave that out. By default, one that
             cannot be read raises, before anything is run on it.
     """
     wanted = [
@@ -117,22 +112,22 @@ def run_all(
     if wanted:
         results.check_writable()
     for dataset, runs in wanted:
-        table = read(dataset) if read else load(dataset, plan.folder, plan.download)
-        if table is None:
+        data = read(dataset) if read else load(dataset, plan.folder, plan.download)
+        if data is None:
             continue
         for blank in runs:
-            record = run_one(table, blank, plan.device, plan.limit)
+            record = run_one(data, blank, plan.device, plan.limit)
             results.append(record)
             yield record
 
 
-def run_one(table: Table, blank: Record, device: str, limit: float | None = None) -> Record:
+def run_one(data: Observations, blank: Record, device: str, limit: float | None = None) -> Record:
     """The record filled in: what went wrong is a status, not an exception.
 
     Inputs and target are standardised by the training rows; the figures are in these units.
     """
-    train, test = SPLITS[blank.split](len(table.y), blank.seed)
-    X, y = _standardised(table.X, train), _standardised(table.y[:, None], train)[:, 0]
+    train, test = SPLITS[blank.split](len(data.y), blank.seed)
+    X, y = _standardised(data.X, train), _standardised(data.y[:, None], train)[:, 0]
     sizes = {"rows": len(train), "test_rows": len(test), "columns": X.shape[1]}
     device = _device_of(blank.method, device)
     kind = torch.device(device).type

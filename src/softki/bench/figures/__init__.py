@@ -60,6 +60,7 @@ def make_figure(
     seed: int = 0,
     results: Path | None = None,
     data: Path | None = None,
+    data_folder: Path | None = None,
     **settings: Any,
 ) -> list[Path]:
     """Write NAME.json, the data, and NAME.png, the picture, into the folder.
@@ -71,6 +72,7 @@ def make_figure(
         seed: of everything random.
         results: a results file, for the figures that are made of one.
         data: the JSON file behind an earlier picture, to draw it again instead of computing.
+        data_folder: of the data sets, as for `softki.bench.datasets.load`.
         settings: sizes, as the figure's `compute` has them.
 
     Returns:
@@ -88,7 +90,9 @@ def make_figure(
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.json", folder / f"{name}.png"]
     if data is None:
-        content = _computed(name, settings, device=device, seed=seed, results=results)
+        content = _computed(
+            name, settings, device=device, seed=seed, results=results, data_folder=data_folder
+        )
     else:
         content = _read(name, data)
     # The data comes first: the fits take longer than a drawing that fails.
@@ -112,6 +116,7 @@ def _computed(name: str, settings: dict[str, Any], **common: Any) -> dict[str, A
         )
     used = {key: value for key, value in common.items() if key in accepted} | settings
     data = compute(**used)
+    used.pop("data_folder", None)  # where the data was is nothing to keep
     if "results" in used:
         used["results"] = str(used["results"])
     return {"figure": name, "settings": used, "data": data}

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from softki.bench.datasets import is_available
 from softki.bench.figures._canvas import COLOURS, panels, say
 from softki.bench.registry import select
 from softki.bench.results import Results
+from softki.bench.splits import USUAL_SPLIT
 from softki.exceptions import InvalidInputError
 from softki.plots._axes import DATA
 
@@ -24,27 +27,42 @@ if TYPE_CHECKING:
 
 _BINS = 24
 _COLUMNS = 4
+_LETTERS = 30  # of the label that fit below a panel
 
 
-def collect(results: Path, fact: str, methods: str, sets: str) -> dict[str, Any]:
-    """The fact's values by data set and method, of the runs on 90/10 splits that went well.
+def collect(
+    results: Path,
+    facts: Sequence[str],
+    label: str,
+    methods: str,
+    sets: str,
+    data_folder: Path | None,
+) -> dict[str, Any]:
+    """A fact's values by data set and method, of the runs on 90/10 splits that went well.
 
     A seed that was run with several settings counts with the last of its runs.
 
     Args:
         results: the file.
-        fact: its name in the facts of a run, a list with a number a column.
+        facts: names in the facts of a run, of lists with a number a column; of several, the
+            first that a run has.
+        label: of the axis, in words.
         methods: that have the fact, for the message where none was run.
         sets: names and groups of data sets, a panel each.
+        data_folder: of the data sets.
     """
     runs: dict[str, dict[str, dict[int, list[float]]]] = {one.name: {} for one in select(sets)}
+    run = set()
     for record in Results(results):
-        values = _positive(record.facts.get(fact))
-        if record.data in runs and record.status == "ok" and record.split == "90/10" and values:
+        if record.data not in runs or record.split != USUAL_SPLIT:
+            continue
+        run.add(record.data)
+        values = _positive(next((record.facts[f] for f in facts if f in record.facts), None))
+        if record.status == "ok" and values:
             runs[record.data].setdefault(record.method, {})[record.seed] = values
     if not any(runs.values()):
         raise InvalidInputError(
-            f"{results} has no {fact} of a run on {', '.join(runs)}: do some with "
+            f"{results} has no {facts[-1]} of a run on {', '.join(runs)}: do some with "
             f"`softki bench run --data {sets} --methods {methods}`"
         )
     pooled = {
@@ -53,13 +71,24 @@ def collect(results: Path, fact: str, methods: str, sets: str) -> dict[str, Any]
         }
         for name, by_method in runs.items()
     }
-    return {"fact": fact, "panels": pooled}
+    absent = {
+        name: _why_absent(name, name in run, data_folder)
+        for name, by_method in pooled.items()
+        if not by_method
+    }
+    return {"label": label, "panels": pooled, "absent": absent}
+
+
+def _why_absent(name: str, run: bool, data_folder: Path | None) -> str:
+    if run:
+        return "not a fact of its runs"
+    return "not run" if is_available(name, data_folder) else "no data here"
 
 
 def _positive(values: Any) -> list[float]:
     """A list, one number or None as a list, without what a logarithm cannot show."""
     values = values if isinstance(values, list) else [values]
-    return [float(value) for value in values if value is not None and value > 0]
+    return [float(value) for value in values if isinstance(value, int | float) and value > 0]
 
 
 def draw(data: Mapping[str, Any]) -> Figure:
@@ -75,10 +104,10 @@ def draw(data: Mapping[str, Any]) -> Figure:
         if by_method:
             _draw_panel(ax, by_method, methods, bins)
         else:
-            say(ax, "no data here")
+            say(ax, data["absent"][name])
     for spare in axes.flat[len(by_set) :]:
         spare.remove()
-    figure.supxlabel(data["fact"])
+    figure.supxlabel(fill(data["label"], _LETTERS * columns))
     return figure
 
 

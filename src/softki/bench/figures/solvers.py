@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from softki.batches import Batch, Data
-from softki.bench.datasets import Table, is_available, load
+from softki.bench.datasets import Observations, is_available, load
 from softki.bench.figures._canvas import panels, say, style
 from softki.bench.figures._posterior_means import SOLVERS
 from softki.bench.registry import select
@@ -53,6 +54,7 @@ def compute(
     points: int = 512,
     batch_size: int = 1024,
     rows: int | None = None,
+    data_folder: Path | None = None,
 ) -> dict[str, Any]:
     """RMSE on test rows after every epoch, by data set, precision and solver.
 
@@ -64,16 +66,17 @@ def compute(
         points: m.
         batch_size: rows a step.
         rows: of each set, at most; None for all.
+        data_folder: of the data sets.
     """
     by_set: dict[str, Any] = dict.fromkeys(dataset.name for dataset in select(sets))
-    here = [name for name in by_set if is_available(name)]
+    here = [name for name in by_set if is_available(name, data_folder)]
     if not here:
         raise InvalidInputError(
             f"there is no data of {', '.join(by_set)} here: set SOFTKI_DATA to the folder that "
             f"holds it, or get it with `softki bench download {sets}`"
         )
     for name in here:
-        train, test = _split(load(name), seed, rows)
+        train, test = _split(load(name, data_folder), seed, rows)
         model = _paper_model(train.x, points, seed, device)
         settings = FitSettings(
             # An objective without a name is not captured in a CUDA graph, which would be some
@@ -103,12 +106,12 @@ def draw(data: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _split(table: Table, seed: int, rows: int | None) -> tuple[Data, Batch]:
+def _split(data: Observations, seed: int, rows: int | None) -> tuple[Data, Batch]:
     """Training and test rows, standardised by the training rows."""
-    train, test = split_indices(len(table.y), seed)
+    train, test = split_indices(len(data.y), seed)
     if rows is not None:
         train, test = train[:rows], test[:rows]
-    x, y = torch.from_numpy(table.X), torch.from_numpy(table.y)[:, None]
+    x, y = torch.from_numpy(data.X), torch.from_numpy(data.y)[:, None]
     of_x, of_y = Standardizer.of(x[train]), Standardizer.of(y[train], "y")
     x, y = of_x.transform(x, torch.float32), of_y.transform(y, torch.float32)
     return Data(x[train], y[train]), Batch(x[test], y[test])
