@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from softki.calibration import calibrate
+from softki.calibration import calibrate, calibrate_row_weight
 from softki.metrics import coverage, gaussian_nll, rmse
 
 
@@ -75,3 +75,24 @@ def test_metrics() -> None:
     assert coverage(residual, variance) == pytest.approx(2 / 3)
     assert coverage(residual, variance, level=0.5) == pytest.approx(2 / 3)
     assert coverage(residual, variance, level=0.3) == pytest.approx(0)
+
+
+def test_finds_how_much_a_row_counts() -> None:
+    """The variances of two weights have different shapes, of which the residuals show one."""
+    generator = torch.Generator().manual_seed(0)
+    shape = 10 ** (2 * torch.rand(20_000, generator=generator, dtype=torch.float64) - 2)
+
+    def variance(weight: float) -> torch.Tensor:
+        return 1 / (1 / shape + 100 * weight)
+
+    for weight in (1.0, 0.03, 0.001):
+        noise = torch.randn(20_000, generator=generator, dtype=torch.float64)
+        residual = (2 * variance(weight) + 0.001).sqrt() * noise
+        found = calibrate_row_weight(residual[:, None], variance, 0.001)
+        assert found.row_weight == weight
+        assert found.scale == pytest.approx(2, rel=0.1)
+
+
+def test_rows_count_fully_where_it_makes_no_difference() -> None:
+    residual, variance = simulated(100, 1.0, 0.1)
+    assert calibrate_row_weight(residual, lambda weight: variance, 0.1).row_weight == 1.0

@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from softki import SoftKI, fit
+from softki.calibration import Calibration
 from softki.data import robot_arm, split_indices
 from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning, TrainingWarning
+from softki.fitting import posterior_of
 from softki.hutchinson import Hutchinson
 from softki.kernels import Matern32
 from softki.metrics import coverage, gaussian_nll, rmse
@@ -86,6 +88,28 @@ def test_a_solver_that_fails_says_so_and_is_not_replaced() -> None:
     model = SoftKI(torch.zeros(3, 2), Matern32(2), jitter=0.0)
     with pytest.raises(NumericalError, match="kernel matrix K is not positive definite"):
         fit(x, y, settings=replace(SMALL, steps=0, held_out=0.0), model=model)
+
+
+@pytest.mark.parametrize("solver", ["qr", "whitened"])
+def test_rows_that_count_less_widen_the_variance_alone(solver: Solver) -> None:
+    """var f(x) = a s(x)ᵀ(K⁻¹ + w G/β²)⁻¹ s(x), the mean being that of all rows."""
+    x, y = surface(300)
+    settings = replace(SMALL, solver=solver, dtype=torch.float64)
+    result = fit(x, y, settings=settings)
+    model, statistics = result.model, result.statistics
+    plain, calibrated = (
+        posterior_of(model, statistics, settings, calibration)
+        for calibration in (None, Calibration(2.0, 0.5, 0.0, row_weight=0.01))
+    )
+    x_new = surface(20, seed=1)[0]
+    torch.testing.assert_close(calibrated.mean(x_new), plain.mean(x_new))
+    with torch.no_grad():
+        K, noise = model.kernel_matrix(), model.noise_variance
+        S = model.weights(x_new.double())
+        P = torch.linalg.inv(torch.linalg.inv(K) + 0.01 * statistics.gram / noise)
+    expected = 2 * (S @ P * S).sum(1)
+    torch.testing.assert_close(calibrated.variance(x_new), expected, rtol=1e-5, atol=1e-8)
+    assert float(calibrated.noise_variance) == 0.5
 
 
 def test_several_targets_and_known_noise() -> None:

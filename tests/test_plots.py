@@ -213,7 +213,8 @@ class TestTraining:
         rmse, nll = (line.get_ydata() for line in display.lines_)
         np.testing.assert_array_equal(rmse, [figures.rmse for figures in report.history])
         np.testing.assert_array_equal(nll, [figures.calibration.nll for figures in report.history])
-        assert display.steps[np.argmin(nll)] == display.best_step == report.best_step
+        best = min(report.history, key=lambda figures: figures.score)
+        assert display.best_step == report.best_step == best.step
         label = display.axes_[1].get_legend().get_texts()[0].get_text()
         assert label.startswith(f"best, step {report.best_step}:")
 

@@ -14,8 +14,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from softki.batches import Data
-from softki.calibration import Calibration
+from softki.batches import Batch, Data
+from softki.calibration import Calibration, calibrate_row_weight
 from softki.exceptions import InvalidInputError, NumericalError
 from softki.initialization import initial_points, initial_temperature
 from softki.inputs import checked_data
@@ -27,9 +27,9 @@ from softki.report import Callback, FitReport
 from softki.rows import Rows
 from softki.runtime import prepared
 from softki.settings import FitSettings
-from softki.solvers import solve, statistics_for
+from softki.solvers import solve, solve_whitened, statistics_for
 from softki.statistics import Statistics
-from softki.training import Split, Trainer, held_out_figures, split_rows
+from softki.training import Split, Trainer, split_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +151,13 @@ def posterior_of(
             "the posterior is not finite: training diverged; lower learning_rate, or check the "
             "scale of the data"
         )
-    posterior = Posterior.from_solution(model, solution)
     if calibration is None:
-        return posterior
+        return Posterior.from_solution(model, solution)
+    if calibration.row_weight != 1:
+        weaker = noise_variance / calibration.row_weight
+        root = solve(K, statistics, weaker, settings.solver, settings.cg_tolerance).root
+        solution = solution._replace(root=root)
+    posterior = Posterior.from_solution(model, solution)
     return posterior.calibrated(calibration.scale, calibration.noise_variance)
 
 
@@ -197,10 +201,28 @@ def _final_posterior(
     statistics = statistics_of(model, data, settings, training)
     if len(held_out):
         trained = posterior_of(model, statistics, settings)
-        figures = held_out_figures(report.best_step, data.take(held_out), trained)
-        report.calibration = figures.calibration
+        report.calibration = _calibration(model, trained, statistics, data.take(held_out))
         statistics = statistics + statistics_of(model, data, settings, held_out)
     return posterior_of(model, statistics, settings, report.calibration, report), statistics
+
+
+def _calibration(
+    model: SoftKI, trained: Posterior, statistics: Statistics, rows: Batch
+) -> Calibration:
+    """a, b and w that suit held-out rows, given the posterior of the others."""
+    with torch.no_grad():
+        K, noise_variance = model.kernel_matrix(), model.noise_variance
+
+    @torch.no_grad()
+    def variance(weight: float) -> Tensor:
+        posterior = trained
+        if weight != 1:
+            root = solve_whitened(K, statistics, noise_variance / weight).root
+            posterior = replace(trained, root=root)
+        return posterior.variance(rows.x)
+
+    residual = rows.y - trained.mean(rows.x)
+    return calibrate_row_weight(residual, variance, float(noise_variance), rows.noise_scale)
 
 
 @contextmanager

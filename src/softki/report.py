@@ -22,7 +22,16 @@ class HeldOut:
     step: int
     rmse: float
     nll: float  # with the model's own variance and noise
-    calibration: Calibration  # a, b and the NLL they give, on which the fit is stopped
+    calibration: Calibration  # a, b and the NLL they give
+
+    @property
+    def score(self) -> float:
+        """NLL after the refit + log RMSE; the fit keeps the step where it is least.
+
+        The second term is, but for a constant, the NLL of the same mean with one variance for
+        all rows. Error bars that improve do not make up for a mean that gets worse.
+        """
+        return self.calibration.nll + math.log(max(self.rmse, 1e-300))
 
     def in_units(self, scale: float) -> Self:
         """These figures for a target that was divided by the scale."""
@@ -162,7 +171,8 @@ class FitReport:
             lines["unconverged"] = f"{self.unconverged} conjugate-gradient solves"
         if self.calibration is not None:
             lines["calibration"] = (
-                f"variance × {self.calibration.scale:.3g}, noise variance "
+                f"variance × {self.calibration.scale:.3g} with rows counting "
+                f"{self.calibration.row_weight:g}, noise variance "
                 f"{self.calibration.noise_variance:.3g}"
             )
         if self.log_marginal_likelihood is not None:

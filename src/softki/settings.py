@@ -33,6 +33,8 @@ class FitSettings:
         batch_size: rows a step; None for all rows in every step.
         steps: how many.
         learning_rate: of Adam, at its peak.
+        point_learning_rate: of the points; None for the learning rate, in more than 20 columns
+            times √(20/d).
         schedule: `cosine` (warm-up, then cosine decay to zero) or `constant`.
         held_out: share of the rows that training does not see, on which it is stopped and
             its variance calibrated; 0 for neither.
@@ -57,6 +59,7 @@ class FitSettings:
     batch_size: int | None = 1024
     steps: int = 600
     learning_rate: float = 0.05
+    point_learning_rate: float | None = None
     schedule: Schedule = "cosine"
     held_out: float = 0.1
     patience: int | None = 8
@@ -84,6 +87,8 @@ class FitSettings:
         if self.patience is not None:
             check_integer("patience", self.patience, 1)
         check_range("learning_rate", self.learning_rate, 1e-12)
+        if self.point_learning_rate is not None:
+            check_range("point_learning_rate", self.point_learning_rate, 0)
         check_range("cg_tolerance", self.cg_tolerance, 0)
         if self.dtype not in (torch.float32, torch.float64):
             raise InvalidInputError(

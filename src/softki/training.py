@@ -1,8 +1,8 @@
 """The training loop: Adam on minibatches or all rows, stopped on rows it does not see.
 
-Held-out rows are compared by the NLL they have after a refit of the predictive variance on
-them (`softki.calibration`): with the model's own variance, which shrinks while the error still
-falls, training would stop too early.
+Held-out rows are compared by `HeldOut.score`: the NLL that they have after a refit of the
+predictive variance on them (`softki.calibration`), plus the logarithm of their RMSE. With the
+model's own variance, which shrinks while the error still falls, training would stop too early.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _WARM_UP = 0.05
 _EVALUATIONS = 24
 # The posterior of an evaluation looks at this many training rows, at most.
 _EVALUATION_ROWS = 65_536
+# Beyond this many columns, points move less in each.
+_POINT_COLUMNS = 20
 # Skipped steps in a row after which a fit gives up.
 _MAX_SKIPPED = 5
 
@@ -98,7 +100,7 @@ class Trainer:
         self.report, self.callbacks = report, callbacks
         self.training = split.training.to(data.x.device)
         self.held_out = data.take(split.held_out.to(data.x.device)) if len(split.held_out) else None
-        self.optimizer = _adam(model, settings.learning_rate, data.x.device)
+        self.optimizer = _adam(model, settings, data.x.device)
         size = settings.batch_size
         self.minibatches: Minibatches | None = None
         if size is not None and size < len(self.training):
@@ -152,7 +154,7 @@ class Trainer:
                     f"{in_a_row} steps in a row were skipped: {skipped}", stacklevel=5
                 )
             if self._out_of_patience(step, every):
-                return self._stop("the held-out NLL no longer improved")
+                return self._stop("held-out rows no longer improved")
 
     @property
     def _stretch(self) -> int:
@@ -217,9 +219,7 @@ class Trainer:
                 return None
         figures = held_out_figures(step, self.held_out, posterior)
         self.report.history.append(figures)
-        if math.isfinite(figures.calibration.nll) and (
-            self.best is None or figures.calibration.nll < self.best.calibration.nll
-        ):
+        if math.isfinite(figures.score) and (self.best is None or figures.score < self.best.score):
             self.best = figures
             self._best_state = copy.deepcopy(self.model.state_dict())
         seconds = self.report.seconds
@@ -283,12 +283,12 @@ class Trainer:
 
     def _set_rate(self, step: int) -> None:
         """The learning rate of a step, counted from 1."""
-        rate = self.settings.learning_rate * self._rate(step - 1)
+        share = self._rate(step - 1)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):  # as a CUDA graph reads it
-                group["lr"].fill_(rate)
+                group["lr"].fill_(share * group["peak"])
             else:
-                group["lr"] = rate
+                group["lr"] = share * group["peak"]
 
     def _rate(self, step: int) -> float:
         if self.settings.schedule == "constant":
@@ -323,11 +323,33 @@ class Trainer:
             )
 
 
-def _adam(model: SoftKI, rate: float, device: torch.device) -> torch.optim.Adam:
-    if device.type != "cuda":
-        return torch.optim.Adam(model.parameters(), lr=rate)
-    lr = torch.tensor(rate, device=device)
-    return torch.optim.Adam(model.parameters(), lr=lr, fused=True, capturable=True)
+def _adam(model: SoftKI, settings: FitSettings, device: torch.device) -> torch.optim.Adam:
+    """Adam with one group for the points and one for the rest; `peak` is a group's rate."""
+    others = [parameter for parameter in model.parameters() if parameter is not model.points]
+    on_cuda = device.type == "cuda"
+    groups = []
+    for parameters, peak in (
+        ([model.points], point_rate(settings, model.points.shape[1])),
+        (others, settings.learning_rate),
+    ):
+        lr = torch.tensor(peak, device=device) if on_cuda else peak
+        groups.append({"params": parameters, "lr": lr, "peak": peak})
+    return (
+        torch.optim.Adam(groups, fused=True, capturable=True)
+        if on_cuda
+        else torch.optim.Adam(groups)
+    )
+
+
+def point_rate(settings: FitSettings, columns: int) -> float:
+    """The learning rate of the points' coordinates, at its peak.
+
+    Adam moves every coordinate by about its rate, and so a point by √d times that, while rows of
+    x/T lie about as far apart at every d (`initial_temperature`). So it falls as 1/√d.
+    """
+    if settings.point_learning_rate is not None:
+        return settings.point_learning_rate
+    return settings.learning_rate * min(1.0, math.sqrt(_POINT_COLUMNS / columns))
 
 
 def held_out_figures(step: int, rows: Batch, posterior: Posterior) -> HeldOut:

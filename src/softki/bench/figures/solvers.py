@@ -85,6 +85,7 @@ def compute(
             steps=epochs * max(1, len(train) // batch_size),
             batch_size=batch_size,
             learning_rate=0.01,
+            point_learning_rate=0.01,
             schedule="constant",
             held_out=0,
             seed=seed,

@@ -82,6 +82,7 @@ class SoftKIPaper(Method):
             batch_size=self.settings["batch_size"],
             steps=steps,
             learning_rate=self.settings["learning_rate"],
+            point_learning_rate=self.settings["learning_rate"],
             schedule="constant",
             held_out=0.0,
             seed=self.seed,
