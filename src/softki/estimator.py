@@ -28,6 +28,7 @@ from softki.progress import progress
 from softki.relevance import feature_relevance
 from softki.report import FitReport
 from softki.settings import FitSettings, ObjectiveName
+from softki.sizes import Size, sizes_for
 from softki.solvers import Solver
 from softki.standardize import Standardizer
 from softki.tables import as_tensor, column_names, with_names
@@ -53,11 +54,13 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     `noise_variance`), no classification, and no support for missing values.
 
     Args:
-        points: number of interpolation points; at most a quarter of the rows is used.
+        points: number of interpolation points, at most a quarter of the rows; `auto` for 512, and
+            on a GPU up to 4,096 where the rows are many and held-out rows improve by them.
         kernel: `matern32`, `matern12`, `matern52`, `rbf`, `rq`, or any gpytorch kernel.
         objective: `stabilised`, `exact` or `hutchinson`.
-        batch_size: rows a training step; None for all rows in every step.
-        steps: training steps; at most one a row is done, but no fewer than 50.
+        batch_size: rows a training step; None for all rows in every step; `auto` for what suits
+            rows and device (`softki.sizes`).
+        steps: training steps, at most one a row, but no fewer than 50; `auto` likewise.
         learning_rate: of Adam, at its peak.
         held_out: share of the rows on which training is stopped and error bars are calibrated.
         solver: of the posterior: `qr`, `whitened`, `cholesky`, `solve` or `cg`.
@@ -87,11 +90,11 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        points: int = 512,
+        points: int | Literal["auto"] = "auto",
         kernel: str | StationaryKernel | Kernel = "matern32",
         objective: ObjectiveName = "stabilised",
-        batch_size: int | None = 1024,
-        steps: int = 600,
+        batch_size: int | Literal["auto"] | None = "auto",
+        steps: int | Literal["auto"] = "auto",
         learning_rate: float = 0.05,
         held_out: float = 0.1,
         solver: Solver = "qr",
@@ -127,7 +130,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         matrix, targets, noise = checked_table(X, y, noise_variance)
         table = with_names(X)
         validate_data(BaseEstimator(), table, reset=True, skip_check_array=True)  # the names
-        settings, device = self._settings(len(matrix)), checked_device(self.device)
+        device = checked_device(self.device)
+        settings = self._settings(len(matrix), device)
+        dtype = settings[0].dtype
         columns = targets.reshape(len(targets), -1)
         x_standardizer = Standardizer.of(matrix, "X", column_names(X))
         y_standardizer = Standardizer.of(columns, "y", column_names(y))
@@ -135,18 +140,18 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if noise is not None:
             noise_unit = float(noise.mean())
             noise = noise / noise_unit
-        x = x_standardizer.transform(matrix, settings.dtype)
+        x = x_standardizer.transform(matrix, dtype)
         shown_scale = float(y_standardizer.scale[0]) if columns.shape[1] == 1 else 1.0
         with progress(self.verbose, shown_scale) as callbacks, _standardised():
             result = fit(
                 x,
-                y_standardizer.transform(columns, settings.dtype),
+                y_standardizer.transform(columns, dtype),
                 noise,
                 settings=settings,
                 device=device,
                 callbacks=callbacks,
             )
-        relevance = feature_relevance(result.posterior, x, settings.seed)
+        relevance = feature_relevance(result.posterior, x, result.settings.seed)
         # All at the end: a fit that fails leaves an earlier one as it was.
         validate_data(self, table, reset=True, skip_check_array=True)
         self.fit_, self.n_iter_ = result, result.report.steps
@@ -303,25 +308,39 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _posterior(self) -> Posterior:
         return self.fit_.posterior
 
-    def _settings(self, rows: int) -> FitSettings:
+    def _settings(self, rows: int, device: torch.device) -> list[FitSettings]:
+        """The settings to try, each of another size."""
         check_choice("dtype", self.dtype, _DTYPES)
         settings = FitSettings(
-            points=self.points,
             kernel=self.kernel,
             objective=self.objective,
-            batch_size=self.batch_size,
-            steps=self.steps,
             learning_rate=self.learning_rate,
             held_out=self.held_out,
             solver=self.solver,
             dtype=_DTYPES[self.dtype],
             seed=_seed(self.random_state),
         )
-        return replace(
-            settings,
-            points=min(settings.points, max(1, rows // 4)),
-            steps=min(settings.steps, max(50, rows)),
-        )
+        return [
+            replace(settings, points=size.points, batch_size=size.batch_size, steps=size.steps)
+            for size in self._sizes(rows, device)
+        ]
+
+    def _sizes(self, rows: int, device: torch.device) -> list[Size]:
+        """What the user chose, and otherwise what suits the rows."""
+        own = {"points": self.points, "batch_size": self.batch_size, "steps": self.steps}
+        chosen: dict[str, Any] = {}
+        for name, value in own.items():
+            if isinstance(value, str) and value != "auto":
+                raise InvalidInputError(f"{name} must be a whole number or 'auto', got {value!r}")
+            if value != "auto":
+                chosen[name] = value
+        sizes = sizes_for(rows, device.type == "cuda")
+        if "points" in chosen:  # what is left suits a size of about so many
+            check_integer("points", self.points, 1)
+            fitting = [size for size in sizes if size.points <= chosen["points"]]
+            sizes = (fitting or sizes[:1])[-1:]
+        FitSettings(**chosen)  # checks what is there
+        return [replace(size, **chosen).within(rows) for size in sizes]
 
     def _inputs(self, X: Any) -> Tensor:
         """The numbers of X, with the columns of the fit."""

@@ -5,6 +5,7 @@ points and temperature → training → statistics of all rows → posterior, ca
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ from softki.settings import FitSettings
 from softki.solvers import solve, solve_whitened, statistics_for
 from softki.statistics import Statistics
 from softki.training import Split, Trainer, split_rows
+
+# Where settings improve the score by less than this, the next are not tried.
+_LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,7 @@ def fit(
     y: Any,
     noise_variance: Any = None,
     *,
-    settings: FitSettings | None = None,
+    settings: FitSettings | Sequence[FitSettings] | None = None,
     model: SoftKI | None = None,
     device: torch.device | str | None = None,
     callbacks: Sequence[Callback] = (),
@@ -79,7 +83,8 @@ def fit(
             tensor, or a data frame.
         y: targets (n,) or (n, t), standardised likewise; all share kernel and noise.
         noise_variance: known noise σᵢ² of each row (n,), relative to the learned β².
-        settings: how to fit.
+        settings: how to fit. Of several, each is tried as long as held-out rows improve by it,
+            and the best on these is kept; they share seed, precision and held-out rows.
         model: to start from (it is trained in place), instead of k-means points and the
             kernel and temperature of the settings.
         device: to fit on; None for where x is, "auto" for CUDA if there is one.
@@ -92,21 +97,74 @@ def fit(
         >>> bool((mean - torch.sin(torch.tensor(1.0))).abs() < 0.1)
         True
     """
-    settings = settings or FitSettings()
-    data = checked_data(x, y, noise_variance, settings.dtype, device)
-    generator = torch.Generator("cpu").manual_seed(settings.seed)
-    split = split_rows(len(data), settings.held_out, generator)
-    seconds: dict[str, float] = {}
+    candidates = _candidates(settings, model)
+    first = candidates[0]
+    data = checked_data(x, y, noise_variance, first.dtype, device)
+    generator = torch.Generator("cpu").manual_seed(first.seed)
+    split = split_rows(len(data), first.held_out, generator)
+    if not len(split.held_out):
+        candidates = candidates[:1]  # there is nothing to compare them by
     with torch.inference_mode(False), torch.enable_grad(), prepared():
-        with _timed(seconds, "initialization", data.x.device):
-            model = model or initial_model(data.x, settings, generator)
-            _check_model(model, data)
-        report = _new_report(model, data, split, settings, seconds)
-        Trainer(model, data, split, settings, report, callbacks).run()
-        with _timed(seconds, "posterior", data.x.device):
+        best, trials = None, []
+        for settings in candidates:
+            trained = _train(data, split, settings, model, generator, callbacks)
+            trials.append(trained.report.trial)
+            gain = math.inf if best is None else best.score - trained.score
+            if best is None or gain > 0:
+                best = trained
+            if gain < _LEAST_GAIN or trained.report.stopped == "interrupted":
+                break
+        assert best is not None
+        model, settings, report = best.model, best.settings, best.report
+        report.trials = trials if len(candidates) > 1 else []
+        with _timed(report.seconds, "posterior", data.x.device):
             posterior, statistics = _final_posterior(model, data, split, settings, report)
             posterior = posterior.within(edge_of(model, data))
     return Fit(model, posterior, statistics, report, settings, split.held_out)
+
+
+def _candidates(
+    settings: FitSettings | Sequence[FitSettings] | None, model: SoftKI | None
+) -> list[FitSettings]:
+    if settings is None or isinstance(settings, FitSettings):
+        return [settings or FitSettings()]
+    first, *others = settings
+    shared = [(s.held_out, s.seed, s.dtype) for s in settings]
+    if len(set(shared)) > 1:
+        raise InvalidInputError("settings to choose from must share held_out, seed and dtype")
+    if others and model is not None:
+        raise InvalidInputError("a model to start from goes with one settings, not with several")
+    return [first, *others]
+
+
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    model: SoftKI
+    settings: FitSettings
+    report: FitReport
+
+    @property
+    def score(self) -> float:
+        """On held-out rows; less is better."""
+        best = self.report.best
+        return math.inf if best is None else best.score
+
+
+def _train(
+    data: Data,
+    split: Split,
+    settings: FitSettings,
+    model: SoftKI | None,
+    generator: torch.Generator,
+    callbacks: Sequence[Callback],
+) -> _Trained:
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "initialization", data.x.device):
+        model = model or initial_model(data.x, settings, generator)
+        _check_model(model, data)
+    report = _new_report(model, data, split, settings, seconds)
+    Trainer(model, data, split, settings, report, callbacks).run()
+    return _Trained(model, settings, report)
 
 
 def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) -> SoftKI:

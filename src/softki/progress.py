@@ -21,7 +21,8 @@ def progress(shown: bool, scale: float = 1.0) -> Iterator[list[Callback]]:
 
         def show(event: Event) -> None:
             nonlocal best
-            bar.total = event.steps
+            if event.step == 1:  # a fit may try several sizes, one after the other
+                bar.reset(event.steps)
             if event.held_out is not None and event.held_out.rmse < best:
                 best = event.held_out.rmse
                 bar.set_postfix_str(f"held-out RMSE {scale * best:.4g}", refresh=False)

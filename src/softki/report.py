@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Self
+from typing import NamedTuple, Self
 
 from softki.calibration import Calibration
 
@@ -41,6 +41,27 @@ class HeldOut:
             nll=self.nll + math.log(scale),
             calibration=self.calibration.in_units(scale),
         )
+
+
+class Trial(NamedTuple):
+    """A size that was tried, and its best figures on held-out rows, if there are any."""
+
+    points: int
+    steps: int
+    seconds: float
+    rmse: float | None = None
+    nll: float | None = None
+
+    def in_units(self, scale: float) -> Self:
+        """These figures for a target that was divided by the scale."""
+        if self.rmse is None or self.nll is None:
+            return self
+        return self._replace(rmse=scale * self.rmse, nll=self.nll + math.log(scale))
+
+    def __str__(self) -> str:
+        """In a line."""
+        figures = "" if self.rmse is None else f", RMSE {self.rmse:.4g}, NLL {self.nll:.4g}"
+        return f"{self.points} points: {self.steps} steps, {self.seconds:.1f} s{figures}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +100,7 @@ class FitReport:
     best_step: int = 0
     stopped: str = "all steps done"
     history: list[HeldOut] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)  # where there were several to choose from
     fallbacks: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     unconverged: int = 0  # conjugate-gradient solves that missed their tolerance
@@ -91,6 +113,14 @@ class FitReport:
     def best(self) -> HeldOut | None:
         """The held-out figures of the step that was kept, if rows were held out."""
         return next((f for f in self.history if f.step == self.best_step), None)
+
+    @property
+    def trial(self) -> Trial:
+        """This fit as one of those that were tried."""
+        best, seconds = self.best, sum(self.seconds.values())
+        if best is None:
+            return Trial(self.points, self.steps, seconds)
+        return Trial(self.points, self.steps, seconds, best.rmse, best.calibration.nll)
 
     def in_units(self, scale: float) -> Self:
         """This report for a target that was divided by the scale, in the target's own units.
@@ -106,6 +136,7 @@ class FitReport:
         return replace(
             self,
             history=[figures.in_units(scale) for figures in self.history],
+            trials=[trial.in_units(scale) for trial in self.trials],
             calibration=calibration,
             log_marginal_likelihood=log_likelihood,
             units="the target's",
@@ -167,6 +198,8 @@ class FitReport:
             "fallbacks": _counted(self.fallbacks),
             "skipped": _counted(self.skipped),
         }
+        if self.trials:
+            lines["tried"] = "; ".join(map(str, self.trials))
         if self.unconverged:
             lines["unconverged"] = f"{self.unconverged} conjugate-gradient solves"
         if self.calibration is not None:

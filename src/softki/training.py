@@ -117,7 +117,7 @@ class Trainer:
         try:
             self._loop()
         except KeyboardInterrupt:
-            self._stop("interrupted", stacklevel=4)
+            self._stop("interrupted", stacklevel=5)
         self.report.best_step = self.report.steps
         if self.held_out is not None:
             if self.best is None:
@@ -151,7 +151,7 @@ class Trainer:
                 if self.held_out is None:
                     self.model.load_state_dict(self._best_state)
                 return self._stop(
-                    f"{in_a_row} steps in a row were skipped: {skipped}", stacklevel=5
+                    f"{in_a_row} steps in a row were skipped: {skipped}", stacklevel=6
                 )
             if self._out_of_patience(step, every):
                 return self._stop("held-out rows no longer improved")

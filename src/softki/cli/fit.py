@@ -62,12 +62,19 @@ def fit(
     missing: Annotated[
         MissingChoice, typer.Option(help="What becomes of rows with missing values.")
     ] = MissingChoice.refuse,
-    points: Annotated[int, typer.Option(min=1, help="Interpolation points.")] = 512,
+    points: Annotated[
+        int | None,
+        typer.Option(min=1, help="Interpolation points; by default 512, on a GPU up to 4096."),
+    ] = None,
     kernel: Annotated[
         str, typer.Option(metavar="NAME", help="matern12, matern32, matern52, rbf or rq.")
     ] = "matern32",
-    steps: Annotated[int, typer.Option(min=0, help="Training steps, at most.")] = 600,
-    batch_size: Annotated[int, typer.Option(min=0, help="Rows a step; 0 for all.")] = 1024,
+    steps: Annotated[
+        int | None, typer.Option(min=0, help="Training steps, at most; by default 600 or more.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=0, help="Rows a step, 0 for all; by default 1024 or more.")
+    ] = None,
     held_out: Annotated[
         float,
         typer.Option(metavar="SHARE", help="Share of the rows that stops training and calibrates."),
@@ -98,13 +105,10 @@ def fit(
         checked_device(device)
         check_choice("kernel", kernel, KERNELS)
         check_range("--test", test, 0, 1)
-        settings: dict[str, Any] = {
-            "points": points,
-            "kernel": kernel,
-            "steps": steps,
-            "batch_size": batch_size or None,
-            "held_out": held_out,
-        }
+        settings: dict[str, Any] = {"kernel": kernel, "held_out": held_out}
+        for name, value in (("points", points), ("steps", steps), ("batch_size", batch_size)):
+            if value is not None:
+                settings[name] = None if name == "batch_size" and value == 0 else value
         FitSettings(**settings)
     check_new_file(output, data)
     checked_target(output)

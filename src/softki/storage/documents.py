@@ -12,7 +12,7 @@ from torch import Tensor
 
 from softki.calibration import Calibration
 from softki.kernels import KERNELS, StationaryKernel
-from softki.report import FitReport, HeldOut
+from softki.report import FitReport, HeldOut, Trial
 from softki.settings import FitSettings
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 from softki.storage.stand_ins import StoredKernel, StoredObjective, describe
@@ -98,6 +98,7 @@ def report_document(report: FitReport) -> Document:
             asdict(figures) | {"calibration": figures.calibration._asdict()}
             for figures in report.history
         ],
+        "trials": [trial._asdict() for trial in report.trials],
         "calibration": None if calibration is None else calibration._asdict(),
     }
 
@@ -110,6 +111,7 @@ def report_of(document: Document) -> FitReport:
             HeldOut(**(figures | {"calibration": Calibration(**figures["calibration"])}))
             for figures in document["history"]
         ],
+        "trials": [Trial(**trial) for trial in document.get("trials", [])],
         "fallbacks": Counter(document["fallbacks"]),
         "skipped": Counter(document["skipped"]),
         "calibration": None if calibration is None else Calibration(**calibration),
