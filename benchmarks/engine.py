@@ -31,7 +31,7 @@ from softki.batches import Data
 from softki.bench.memory import PeakMemory
 from softki.cuda_graph import GraphSteps, why_not
 from softki.engine import engine_for
-from softki.fitting import posterior_of, statistics_of
+from softki.inference import posterior_of, statistics_of
 from softki.kernels import Matern32
 from softki.objective import backward, exact
 from softki.runtime import prepared

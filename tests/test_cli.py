@@ -768,7 +768,7 @@ def test_models_that_were_saved_from_python(cli: Any, folder: Path) -> None:
     assert "size, garden" in out
     best = model.fit_report_.best
     assert best is not None
-    assert f"RMSE {best.rmse:.4g}, NLL {best.calibration.nll:.4g}, 20 rows\n" in out
+    assert f"RMSE {best.rmse:.4g}, NLL {best.calibration.nll:.4g}, 200 rows\n" in out
     assert "noise      standard deviation " in out
     assert "most relevant" in out
     code, out, _ = cli("info python.softki --json")

@@ -404,7 +404,7 @@ class TestReport:
         assert "qr solver" in html
 
     def test_progress_shows_the_held_out_rmse(self, capfd: pytest.CaptureFixture[str]) -> None:
-        model = small(verbose=True).fit(*table(200))
+        model = small(verbose=True, held_out=0.1).fit(*table(200))
         shown = capfd.readouterr().err
         best = min(figures.rmse for figures in model.fit_report_.history)
         assert f"held-out RMSE {best:.4g}" in shown

@@ -11,14 +11,17 @@ import pytest
 import torch
 
 from softki import SoftKI, fit
+from softki.batches import Data
 from softki.calibration import Calibration
 from softki.data import robot_arm, split_indices
 from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning, TrainingWarning
-from softki.fitting import posterior_of
+from softki.fitting import initial_model, set_initial_noise
 from softki.hutchinson import Hutchinson
+from softki.inference import posterior_of
 from softki.kernels import Matern32
 from softki.metrics import coverage, gaussian_nll, rmse
 from softki.objective import exact
+from softki.report import Event
 from softki.settings import FitSettings
 from softki.solvers import Solver
 
@@ -430,3 +433,109 @@ class TestWhatUsersDo:
         batched = gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2]))
         with pytest.raises(InvalidInputError, match="batched, multi-task and derivative kernels"):
             fit(self.x, self.y, settings=replace(self.quick, kernel=batched))
+
+
+class TestSeveralSettings:
+    def test_the_best_on_held_out_rows_is_kept(self) -> None:
+        x, y = surface(400)
+        poor, good = replace(SMALL, points=2, steps=5), replace(SMALL, points=60)
+        for settings in ([poor, good], [good, poor]):
+            report = fit(x, y, settings=settings).report
+            assert report.points == 60
+            assert [trial.points for trial in report.trials] == [s.points for s in settings]
+            assert "tried" in str(report)
+        assert fit(x, y, settings=good).report.trials == []
+
+    def test_no_more_is_tried_after_one_that_did_not_pay(self) -> None:
+        x, y = surface(400)
+        worse, best = replace(SMALL, points=2, steps=5), replace(SMALL, points=60)
+        report = fit(x, y, settings=[SMALL, worse, best]).report
+        assert [trial.points for trial in report.trials] == [30, 2]
+
+    def test_an_interrupt_ends_them_all(self) -> None:
+        x, y = surface(400)
+
+        def interrupt(event: Event) -> None:
+            if event.step == 10:
+                raise KeyboardInterrupt
+
+        settings = [SMALL, replace(SMALL, points=60)]
+        with pytest.warns(TrainingWarning, match="10 of 40 steps: interrupted"):
+            report = fit(x, y, settings=settings, callbacks=[interrupt]).report
+        assert len(report.trials) == 1
+
+    def test_what_cannot_be_compared_is_refused(self) -> None:
+        x, y = surface(100)
+        with pytest.raises(InvalidInputError, match="share held_out, seed and dtype"):
+            fit(x, y, settings=[SMALL, replace(SMALL, seed=1)])
+        model = SoftKI(torch.zeros(3, 2), Matern32(2))
+        with pytest.raises(InvalidInputError, match="not with several"):
+            fit(x, y, settings=[SMALL, SMALL], model=model)
+
+
+class TestCrossValidation:
+    folds = replace(SMALL, folds=4)
+
+    def test_the_last_training_sees_all_rows(self) -> None:
+        x, y = surface(200)
+        result = fit(x, y, settings=self.folds)
+        assert result.statistics.count == 200
+        assert len(result.held_out) == 0
+        assert result.report.steps == result.report.best_step
+
+    def test_every_row_is_judged_by_a_training_without_it(self) -> None:
+        """A target that is a different constant in each fold would be known otherwise."""
+        x, _ = surface(200)
+        generator = torch.Generator().manual_seed(self.folds.seed)
+        fit(x, x[:, 0], settings=self.folds)
+        y = torch.randn(200, generator=generator)
+        report = fit(x, y, settings=replace(self.folds, points=50, steps=100)).report
+        assert report.best is not None
+        assert report.best.rmse > 0.9  # of noise nothing can be known
+
+    def test_an_interrupt_in_a_fold_keeps_that_training(self) -> None:
+        x, y = surface(200)
+
+        def interrupt(event: Event) -> None:
+            if event.step == 10:
+                raise KeyboardInterrupt
+
+        with pytest.warns(TrainingWarning, match="interrupted"):
+            result = fit(x, y, settings=self.folds, callbacks=[interrupt])
+        assert result.report.stopped == "interrupted"
+        assert len(result.held_out) == 50
+        assert result.report.calibration is not None
+        assert rmse(y[:, None] - result.posterior.mean(x)) < 0.9
+
+    def test_a_model_to_start_from_is_trained_in_place(self) -> None:
+        x, y = surface(200)
+        model = SoftKI(x[:20], Matern32(2), 1.0)
+        assert fit(x, y, settings=self.folds, model=model).model is model
+        assert not torch.equal(model.points, x[:20].double())
+
+    def test_too_few_rows_for_folds_are_fitted_without(self) -> None:
+        x, y = surface(19)
+        report = fit(x, y, settings=self.folds).report
+        assert (report.folds, report.calibration) == (0, None)
+
+    def test_one_fold_is_refused(self) -> None:
+        with pytest.raises(InvalidInputError, match="at least 2"):
+            replace(SMALL, folds=1)
+
+
+class TestInitialNoise:
+    def noise(self, y: torch.Tensor, x: torch.Tensor, kernel: object = "matern32") -> float:
+        settings = replace(SMALL, kernel=kernel)  # type: ignore[arg-type]
+        model = initial_model(x, settings, torch.Generator().manual_seed(0))
+        set_initial_noise(model, Data(x, y[:, None]), torch.arange(len(x)))
+        return float(model.noise_variance.detach())
+
+    def test_is_what_the_first_weights_cannot_explain(self) -> None:
+        x, y = surface(1000)
+        assert self.noise(torch.randn(1000, generator=torch.Generator().manual_seed(1)), x) > 0.8
+        assert self.noise(0.3 * x[:, 0], x) < 0.01
+
+    def test_stays_without_an_output_scale_to_go_with(self) -> None:
+        x, y = surface()
+        kernel = gpytorch.kernels.RBFKernel() + gpytorch.kernels.RBFKernel()
+        assert self.noise(y, x, kernel.double()) == pytest.approx(0.1)

@@ -13,8 +13,9 @@ from softki.exceptions import (
     SoftKIWarning,
     TrainingWarning,
 )
-from softki.fitting import Fit, fit, posterior_of, statistics_of
+from softki.fitting import Fit, fit
 from softki.hutchinson import Hutchinson
+from softki.inference import posterior_of, statistics_of
 from softki.interpolation import interpolation_weights
 from softki.likelihood import log_marginal_likelihood
 from softki.model import SoftKI

@@ -36,6 +36,8 @@ from softki.tables import as_tensor, column_names, with_names
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Elements of a table that are standardised at once for prediction.
 _BLOCK = 1 << 22
+# Up to so many rows are cross-validated, in so many folds.
+_FEW_ROWS, _FOLDS = 1000, 5
 # A standardised value beyond this has no square in float64.
 _FARTHEST = 1e150
 
@@ -62,7 +64,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             rows and device (`softki.sizes`).
         steps: training steps, at most one a row, but no fewer than 50; `auto` likewise.
         learning_rate: of Adam, at its peak.
-        held_out: share of the rows on which training is stopped and error bars are calibrated.
+        held_out: share of the rows on which training is stopped and error bars are calibrated;
+            `auto` for a tenth of them, or, of up to 1,000 rows, for five folds in which every
+            row is held out once.
         solver: of the posterior: `qr`, `whitened`, `cholesky`, `solve` or `cg`.
         dtype: `float32` or `float64`, of the training.
         device: `auto` (CUDA if there is a device, else CPU), or a torch device.
@@ -96,7 +100,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         batch_size: int | Literal["auto"] | None = "auto",
         steps: int | Literal["auto"] = "auto",
         learning_rate: float = 0.05,
-        held_out: float = 0.1,
+        held_out: float | Literal["auto"] = "auto",
         solver: Solver = "qr",
         dtype: Literal["float32", "float64"] = "float32",
         device: str | torch.device = "auto",
@@ -311,11 +315,16 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _settings(self, rows: int, device: torch.device) -> list[FitSettings]:
         """The settings to try, each of another size."""
         check_choice("dtype", self.dtype, _DTYPES)
+        held_out, folds = self.held_out, 0
+        if isinstance(held_out, str):
+            _check_auto("held_out", held_out, "a number between 0 and 1")
+            held_out, folds = 0.1, _FOLDS if rows <= _FEW_ROWS else 0
         settings = FitSettings(
             kernel=self.kernel,
             objective=self.objective,
             learning_rate=self.learning_rate,
-            held_out=self.held_out,
+            held_out=held_out,
+            folds=folds,
             solver=self.solver,
             dtype=_DTYPES[self.dtype],
             seed=_seed(self.random_state),
@@ -330,9 +339,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         own = {"points": self.points, "batch_size": self.batch_size, "steps": self.steps}
         chosen: dict[str, Any] = {}
         for name, value in own.items():
-            if isinstance(value, str) and value != "auto":
-                raise InvalidInputError(f"{name} must be a whole number or 'auto', got {value!r}")
-            if value != "auto":
+            if isinstance(value, str):
+                _check_auto(name, value, "a whole number")
+            else:
                 chosen[name] = value
         sizes = sizes_for(rows, device.type == "cuda")
         if "points" in chosen:  # what is left suits a size of about so many
@@ -458,6 +467,11 @@ def _standardised() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ScaleWarning)
         yield
+
+
+def _check_auto(name: str, value: str, kind: str) -> None:
+    if value != "auto":
+        raise InvalidInputError(f"{name} must be {kind} or 'auto', got {value!r}")
 
 
 def _refuse(unsupported: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ points and temperature → training → statistics of all rows → posterior, ca
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -15,23 +16,26 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from softki.batches import Batch, Data
-from softki.calibration import Calibration, calibrate_row_weight
-from softki.exceptions import InvalidInputError, NumericalError
+from softki.batches import Data
+from softki.cross_validation import Fold, cross_validate
+from softki.exceptions import InvalidInputError
+from softki.inference import Judged, calibration_by, posterior_of, statistics_of
 from softki.initialization import initial_points, initial_temperature
 from softki.inputs import checked_data
 from softki.kernels import make_kernel
 from softki.model import SoftKI
 from softki.novelty import edge_of
 from softki.posterior import Posterior
+from softki.refitting import refit_scales
 from softki.report import Callback, FitReport
 from softki.rows import Rows
 from softki.runtime import prepared
 from softki.settings import FitSettings
-from softki.solvers import solve, solve_whitened, statistics_for
-from softki.statistics import Statistics
-from softki.training import Split, Trainer, split_rows
+from softki.statistics import SquareRootStatistics, Statistics
+from softki.training import LEAST_HELD_OUT, Split, Trainer, split_rows
 
+# Rows that the noise to start from is found by.
+_NOISE_ROWS = 8192
 # Where settings improve the score by less than this, the next are not tried.
 _LEAST_GAIN = 0.01
 
@@ -101,26 +105,19 @@ def fit(
     first = candidates[0]
     data = checked_data(x, y, noise_variance, first.dtype, device)
     generator = torch.Generator("cpu").manual_seed(first.seed)
-    split = split_rows(len(data), first.held_out, generator)
-    if not len(split.held_out):
-        candidates = candidates[:1]  # there is nothing to compare them by
     with torch.inference_mode(False), torch.enable_grad(), prepared():
-        best, trials = None, []
-        for settings in candidates:
-            trained = _train(data, split, settings, model, generator, callbacks)
-            trials.append(trained.report.trial)
-            gain = math.inf if best is None else best.score - trained.score
-            if best is None or gain > 0:
-                best = trained
-            if gain < _LEAST_GAIN or trained.report.stopped == "interrupted":
-                break
-        assert best is not None
-        model, settings, report = best.model, best.settings, best.report
-        report.trials = trials if len(candidates) > 1 else []
+        if first.folds and len(data) >= first.folds * LEAST_HELD_OUT:
+            trained = _cross_validated(data, first, model, generator, callbacks)
+        else:
+            split = split_rows(len(data), first.held_out, generator)
+            if not len(split.held_out):
+                candidates = candidates[:1]  # there is nothing to compare them by
+            trained = _best_of(candidates, data, split, model, generator, callbacks)
+        model, settings, report = trained.model, trained.settings, trained.report
         with _timed(report.seconds, "posterior", data.x.device):
-            posterior, statistics = _final_posterior(model, data, split, settings, report)
+            posterior, statistics = _final_posterior(trained, data)
             posterior = posterior.within(edge_of(model, data))
-    return Fit(model, posterior, statistics, report, settings, split.held_out)
+    return Fit(model, posterior, statistics, report, settings, trained.split.held_out)
 
 
 def _candidates(
@@ -141,6 +138,7 @@ def _candidates(
 class _Trained:
     model: SoftKI
     settings: FitSettings
+    split: Split
     report: FitReport
 
     @property
@@ -150,21 +148,85 @@ class _Trained:
         return math.inf if best is None else best.score
 
 
-def _train(
+def _best_of(
+    candidates: Sequence[FitSettings],
     data: Data,
     split: Split,
+    model: SoftKI | None,
+    generator: torch.Generator,
+    callbacks: Sequence[Callback],
+) -> _Trained:
+    """The best of what the settings give, each tried as long as the one before was a gain."""
+    best, trials, noise = None, [], None
+    for settings in candidates:
+        start, seconds = _start(data, settings, model, generator, split.training, noise)
+        noise = float(start.noise_variance.detach())  # for all sizes, as that of the first
+        report = _new_report(start, data, split, settings, seconds)
+        Trainer(start, data, split, settings, report, callbacks).run()
+        trained = _Trained(start, settings, split, report)
+        trials.append(report.trial)
+        gain = math.inf if best is None else best.score - trained.score
+        if best is None or gain > 0:
+            best = trained
+        if gain < _LEAST_GAIN or report.stopped == "interrupted":
+            break
+    assert best is not None
+    best.report.trials = trials if len(candidates) > 1 else []
+    return best
+
+
+def _cross_validated(
+    data: Data,
     settings: FitSettings,
     model: SoftKI | None,
     generator: torch.Generator,
     callbacks: Sequence[Callback],
 ) -> _Trained:
+    """Trained on all rows, for as many steps as were best for rows left out."""
+    order = torch.randperm(len(data), generator=generator, device="cpu")
+    start, seconds = _start(data, settings, model, generator, order)
+    with _timed(seconds, "cross-validation", data.x.device):
+        folds = cross_validate(
+            start,
+            data,
+            settings,
+            order,
+            lambda fold, split: _new_report(fold, data, split, settings, {}),
+            callbacks,
+        )
+    if isinstance(folds, Fold):  # interrupted: all there is
+        start.load_state_dict(folds.model.state_dict())
+        folds.report.seconds |= seconds
+        return _Trained(start, settings, folds.split, folds.report)
+    split = Split(order, order[:0])
+    report = _new_report(start, data, split, settings, seconds)
+    report.history, report.folds = folds.history, len(folds.folds)
+    Trainer(start, data, split, settings, report, callbacks, last=folds.best.step).run()
+    report.calibration = calibration_by(
+        [_judged(fold, data, part, settings) for fold, part in folds.at_best()]
+    )
+    return _Trained(start, settings, split, report)
+
+
+def _start(
+    data: Data,
+    settings: FitSettings,
+    model: SoftKI | None,
+    generator: torch.Generator,
+    training: Tensor,
+    noise_variance: float | None = None,
+) -> tuple[SoftKI, dict[str, float]]:
+    """The model to train, and the seconds that it took."""
     seconds: dict[str, float] = {}
     with _timed(seconds, "initialization", data.x.device):
-        model = model or initial_model(data.x, settings, generator)
+        if model is None:
+            model = initial_model(data.x, settings, generator)
+            if noise_variance is None:
+                set_initial_noise(model, data, training[:_NOISE_ROWS])
+            else:
+                model.noise_variance = noise_variance
         _check_model(model, data)
-    report = _new_report(model, data, split, settings, seconds)
-    Trainer(model, data, split, settings, report, callbacks).run()
-    return _Trained(model, settings, report)
+    return model, seconds
 
 
 def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) -> SoftKI:
@@ -180,43 +242,20 @@ def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) 
     return SoftKI(points, make_kernel(settings.kernel, d), temperature).to(x.device)
 
 
-@torch.inference_mode(False)
-@torch.no_grad()
-def statistics_of(
-    model: SoftKI, data: Data, settings: FitSettings, index: Tensor | None = None
-) -> Statistics:
-    """Statistics of all rows, or of those at the index, in the form that the solver needs."""
-    rows = Rows(model, data.chunks(len(model.points), index))
-    return statistics_for(settings.solver).from_blocks(rows)
+def set_initial_noise(model: SoftKI, data: Data, index: Tensor) -> None:
+    """Let β² start where the likelihood of some rows is best while nothing is learned yet.
 
-
-@torch.inference_mode(False)
-@torch.no_grad()
-def posterior_of(
-    model: SoftKI,
-    statistics: Statistics,
-    settings: FitSettings,
-    calibration: Calibration | None = None,
-    report: FitReport | None = None,
-) -> Posterior:
-    """The posterior given the statistics, calibrated; log p is noted in the report."""
-    K, noise_variance = model.kernel_matrix(), model.noise_variance
-    solution = solve(K, statistics, noise_variance, settings.solver, settings.cg_tolerance)
-    if report is not None and solution.log_likelihood is not None:
-        report.log_marginal_likelihood = float(solution.log_likelihood)
-    if not bool(solution.mean.isfinite().all() and solution.root.isfinite().all()):
-        raise NumericalError(
-            "the posterior is not finite: training diverged; lower learning_rate, or check the "
-            "scale of the data"
-        )
-    if calibration is None:
-        return Posterior.from_solution(model, solution)
-    if calibration.row_weight != 1:
-        weaker = noise_variance / calibration.row_weight
-        root = solve(K, statistics, weaker, settings.solver, settings.cg_tolerance).root
-        solution = solution._replace(root=root)
-    posterior = Posterior.from_solution(model, solution)
-    return posterior.calibrated(calibration.scale, calibration.noise_variance)
+    From too little noise, points would move after the noise before β² has grown to it. The output
+    scale that would suit the first weights is much larger than that of learned ones, and stays.
+    """
+    if not len(index) or not hasattr(model.kernel, "outputscale"):
+        return
+    trial = copy.deepcopy(model)
+    rows = Rows(trial, data.chunks(len(trial.points), index.to(data.x.device)))
+    with torch.no_grad():
+        statistics = SquareRootStatistics.from_blocks(rows)
+    refit_scales(trial, statistics)
+    model.noise_variance = trial.noise_variance.detach()
 
 
 def _check_model(model: SoftKI, data: Data) -> None:
@@ -247,40 +286,28 @@ def _new_report(
     )
 
 
-def _final_posterior(
-    model: SoftKI, data: Data, split: Split, settings: FitSettings, report: FitReport
-) -> tuple[Posterior, Statistics]:
+def _final_posterior(trained: _Trained, data: Data) -> tuple[Posterior, Statistics]:
     """The posterior on all rows, calibrated on the held-out ones.
 
-    The statistics of the training rows give the posterior that a and b are fitted to; adding
+    The statistics of the training rows give the posterior that a, b and w are fitted to; adding
     those of the held-out rows gives the final one.
     """
-    training, held_out = (i.to(data.x.device) for i in (split.training, split.held_out))
-    statistics = statistics_of(model, data, settings, training)
-    if len(held_out):
-        trained = posterior_of(model, statistics, settings)
-        report.calibration = _calibration(model, trained, statistics, data.take(held_out))
-        statistics = statistics + statistics_of(model, data, settings, held_out)
+    model, settings, report = trained.model, trained.settings, trained.report
+    if len(trained.split.held_out):
+        judged = _judged(model, data, trained.split, settings)
+        report.calibration = calibration_by([judged])
+        held_out = trained.split.held_out.to(data.x.device)
+        statistics = judged.statistics + statistics_of(model, data, settings, held_out)
+    else:
+        statistics = statistics_of(model, data, settings)
     return posterior_of(model, statistics, settings, report.calibration, report), statistics
 
 
-def _calibration(
-    model: SoftKI, trained: Posterior, statistics: Statistics, rows: Batch
-) -> Calibration:
-    """a, b and w that suit held-out rows, given the posterior of the others."""
-    with torch.no_grad():
-        K, noise_variance = model.kernel_matrix(), model.noise_variance
-
-    @torch.no_grad()
-    def variance(weight: float) -> Tensor:
-        posterior = trained
-        if weight != 1:
-            root = solve_whitened(K, statistics, noise_variance / weight).root
-            posterior = replace(trained, root=root)
-        return posterior.variance(rows.x)
-
-    residual = rows.y - trained.mean(rows.x)
-    return calibrate_row_weight(residual, variance, float(noise_variance), rows.noise_scale)
+def _judged(model: SoftKI, data: Data, split: Split, settings: FitSettings) -> Judged:
+    training, held_out = (i.to(data.x.device) for i in (split.training, split.held_out))
+    statistics = statistics_of(model, data, settings, training)
+    posterior = posterior_of(model, statistics, settings)
+    return Judged(model, statistics, posterior, data.take(held_out))
 
 
 @contextmanager

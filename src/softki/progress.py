@@ -21,8 +21,9 @@ def progress(shown: bool, scale: float = 1.0) -> Iterator[list[Callback]]:
 
         def show(event: Event) -> None:
             nonlocal best
-            if event.step == 1:  # a fit may try several sizes, one after the other
+            if event.step == 1:  # a fit may train several times, for other sizes or folds
                 bar.reset(event.steps)
+                best = float("inf")
             if event.held_out is not None and event.held_out.rmse < best:
                 best = event.held_out.rmse
                 bar.set_postfix_str(f"held-out RMSE {scale * best:.4g}", refresh=False)

@@ -98,6 +98,7 @@ class FitReport:
     engine: str = "plain PyTorch"  # what did the work on rows in training
     steps: int = 0
     best_step: int = 0
+    folds: int = 0  # of a cross-validation, in which every row was held out once
     stopped: str = "all steps done"
     history: list[HeldOut] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)  # where there were several to choose from
@@ -113,6 +114,11 @@ class FitReport:
     def best(self) -> HeldOut | None:
         """The held-out figures of the step that was kept, if rows were held out."""
         return next((f for f in self.history if f.step == self.best_step), None)
+
+    @property
+    def judged_rows(self) -> int:
+        """Rows that held-out figures are of."""
+        return self.rows if self.folds else self.held_out_rows
 
     @property
     def trial(self) -> Trial:
@@ -188,7 +194,11 @@ class FitReport:
     def _facts(self) -> dict[str, str]:
         lines = {
             "data": f"{self.rows} rows × {self.dimension}, {self.targets} target(s), "
-            f"{self.held_out_rows} rows held out",
+            + (
+                f"each held out once in {self.folds} folds"
+                if self.folds
+                else f"{self.held_out_rows} rows held out"
+            ),
             "model": f"{self.points} points, jitter {self.jitter:g}",
             "ran": f"{self.objective} objective, {self.solver} solver, {self.precision} "
             f"on {self.device}, {self.engine}",

@@ -38,6 +38,8 @@ class FitSettings:
         schedule: `cosine` (warm-up, then cosine decay to zero) or `constant`.
         held_out: share of the rows that training does not see, on which it is stopped and
             its variance calibrated; 0 for neither.
+        folds: how often the rows are dealt out for cross-validation, instead of `held_out`, for
+            few rows; 0 for not.
         patience: evaluations without improvement after which the fit ends; None for never.
         solver: of the final posterior, see `softki.solvers`.
         cg_tolerance: of the solver `cg`.
@@ -62,6 +64,7 @@ class FitSettings:
     point_learning_rate: float | None = None
     schedule: Schedule = "cosine"
     held_out: float = 0.1
+    folds: int = 0
     patience: int | None = 8
     solver: Solver = "qr"
     cg_tolerance: float = 1e-4
@@ -82,6 +85,9 @@ class FitSettings:
         check_integer("seed", self.seed, 0)
         check_range("seed", self.seed, 0, 2**63)
         check_range("held_out", self.held_out, 0, 1)
+        check_integer("folds", self.folds, 0)
+        if self.folds == 1:
+            raise InvalidInputError("folds must be 0, or at least 2: one would leave no rows")
         if self.batch_size is not None:
             check_integer("batch_size", self.batch_size, 1)
         if self.patience is not None:

@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch, Data, Minibatches
-from softki.calibration import calibrate
 from softki.cuda_graph import GraphSteps, why_not
 from softki.engine import engine_for
+from softki.evaluation import Predictions
 from softki.exceptions import InvalidInputError, NumericalError, TrainingWarning
 from softki.hutchinson import Hutchinson
-from softki.metrics import gaussian_nll, rmse
 from softki.model import SoftKI
 from softki.objective import Objective, Stabilised, backward, exact
 from softki.posterior import Posterior
@@ -35,6 +34,8 @@ from softki.statistics import GramStatistics
 
 # Share of the steps in which the learning rate rises to its peak.
 _WARM_UP = 0.05
+# Fewer held-out rows say nothing.
+LEAST_HELD_OUT = 5
 # How often a fit is evaluated on its held-out rows, at most.
 _EVALUATIONS = 24
 # The posterior of an evaluation looks at this many training rows, at most.
@@ -57,7 +58,7 @@ def split_rows(count: int, share: float, generator: torch.Generator) -> Split:
     """Hold out a random share of the rows: at most 10,000, and none if that is fewer than 5."""
     order = torch.randperm(count, generator=generator, device="cpu")
     size = min(round(share * count), 10_000)
-    if size < 5:
+    if size < LEAST_HELD_OUT:
         size = 0
     if size == count:
         raise InvalidInputError(
@@ -85,6 +86,7 @@ class Trainer:
         settings: of the fit.
         report: filled in as training goes.
         callbacks: called with an `Event` after every step.
+        last: the step to end at, if that is before the last of the schedule.
     """
 
     def __init__(
@@ -95,9 +97,10 @@ class Trainer:
         settings: FitSettings,
         report: FitReport,
         callbacks: Sequence[Callback] = (),
+        last: int | None = None,
     ) -> None:
         self.model, self.data, self.settings = model, data, settings
-        self.report, self.callbacks = report, callbacks
+        self.report, self.callbacks, self.last = report, callbacks, last
         self.training = split.training.to(data.x.device)
         self.held_out = data.take(split.held_out.to(data.x.device)) if len(split.held_out) else None
         self.optimizer = _adam(model, settings, data.x.device)
@@ -108,6 +111,7 @@ class Trainer:
         self.hutchinson: Hutchinson | None = None
         self.objective = self._objective()
         self.best: HeldOut | None = None
+        self.predictions: Predictions | None = None  # of the latest evaluation
         self._best_state = copy.deepcopy(model.state_dict())
         self._graph = self._graph_steps()
 
@@ -153,6 +157,8 @@ class Trainer:
                 return self._stop(
                     f"{in_a_row} steps in a row were skipped: {skipped}", stacklevel=6
                 )
+            if step == self.last:
+                return None
             if self._out_of_patience(step, every):
                 return self._stop("held-out rows no longer improved")
 
@@ -217,7 +223,8 @@ class Trainer:
             except NumericalError as error:
                 self._skip(f"evaluation: {error}")
                 return None
-        figures = held_out_figures(step, self.held_out, posterior)
+        self.predictions = Predictions.of(posterior, self.held_out)
+        figures = self.predictions.figures(step)
         self.report.history.append(figures)
         if math.isfinite(figures.score) and (self.best is None or figures.score < self.best.score):
             self.best = figures
@@ -350,16 +357,3 @@ def point_rate(settings: FitSettings, columns: int) -> float:
     if settings.point_learning_rate is not None:
         return settings.point_learning_rate
     return settings.learning_rate * min(1.0, math.sqrt(_POINT_COLUMNS / columns))
-
-
-def held_out_figures(step: int, rows: Batch, posterior: Posterior) -> HeldOut:
-    """RMSE, NLL, and NLL after the refit of the variance, on held-out rows."""
-    mean, variance = posterior.predict(rows.x)
-    residual, scale, noise = rows.y - mean, rows.noise_scale, posterior.noise_variance
-    row_noise = noise if scale is None else noise * scale.square()
-    return HeldOut(
-        step=step,
-        rmse=rmse(residual),
-        nll=float(gaussian_nll(residual, (variance + row_noise)[:, None])),
-        calibration=calibrate(residual, variance, float(noise), scale),
-    )

@@ -84,8 +84,6 @@ def _is_like(value: Any, default: Any) -> bool:
     """Whether a value may stand for a default: the kinds below, or anything if that is None."""
     if isinstance(default, bool) or isinstance(value, bool):
         return isinstance(value, bool) and (default is None or isinstance(default, bool))
-    if default == "auto":
-        return value == default or isinstance(value, Integral)
     if isinstance(default, Integral):
         return isinstance(value, Integral)
     if isinstance(default, Real):
@@ -98,6 +96,4 @@ def _kind(default: Any) -> str:
         return "true or false"
     if isinstance(default, Integral):
         return "a whole number"
-    if default == "auto":
-        return "a whole number or auto"
     return "a number" if isinstance(default, Real) else "a name"

@@ -76,9 +76,13 @@ def fit(
         int | None, typer.Option(min=0, help="Rows a step, 0 for all; by default 1024 or more.")
     ] = None,
     held_out: Annotated[
-        float,
-        typer.Option(metavar="SHARE", help="Share of the rows that stops training and calibrates."),
-    ] = 0.1,
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of the rows that stops training and calibrates; by default 0.1, and "
+            "cross-validation of up to 1000 rows.",
+        ),
+    ] = None,
     noise_variance: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column with the known noise of rows.")
     ] = None,
@@ -105,10 +109,11 @@ def fit(
         checked_device(device)
         check_choice("kernel", kernel, KERNELS)
         check_range("--test", test, 0, 1)
-        settings: dict[str, Any] = {"kernel": kernel, "held_out": held_out}
-        for name, value in (("points", points), ("steps", steps), ("batch_size", batch_size)):
-            if value is not None:
-                settings[name] = None if name == "batch_size" and value == 0 else value
+        given = {"points": points, "steps": steps, "batch_size": batch_size, "held_out": held_out}
+        settings: dict[str, Any] = {"kernel": kernel}
+        settings |= {name: value for name, value in given.items() if value is not None}
+        if batch_size == 0:
+            settings["batch_size"] = None
         FitSettings(**settings)
     check_new_file(output, data)
     checked_target(output)

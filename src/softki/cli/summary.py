@@ -25,7 +25,7 @@ def fit_summary(estimator: SoftKIRegressor, kernel: str, **more: Any) -> dict[st
     held_out = None
     if (best := report.best) is not None:
         held_out = {
-            "rows": report.held_out_rows,
+            "rows": report.judged_rows,
             "rmse": best.rmse,
             "nll": best.calibration.nll,
             "units": report.units,

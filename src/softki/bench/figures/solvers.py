@@ -24,8 +24,9 @@ from softki.bench.figures._posterior_means import SOLVERS
 from softki.bench.registry import select
 from softki.data import split_indices
 from softki.exceptions import InvalidInputError, NumericalError
-from softki.fitting import fit, statistics_of
+from softki.fitting import fit
 from softki.hutchinson import Hutchinson
+from softki.inference import statistics_of
 from softki.initialization import initial_points
 from softki.kernels import make_kernel
 from softki.metrics import rmse

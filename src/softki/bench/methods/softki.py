@@ -10,6 +10,7 @@ import torch
 
 from softki.bench.method import Method
 from softki.bench.methods.running import noted_warnings
+from softki.checks import check_choice
 from softki.estimator import SoftKIRegressor
 from softki.exceptions import ScaleWarning
 from softki.fitting import Fit, fit
@@ -33,6 +34,13 @@ class SoftKI(Method):
         for name, value in SoftKIRegressor().get_params().items()
         if name not in ("device", "random_state", "verbose")
     }
+
+    @classmethod
+    def check_setting(cls, name: str, value: Any) -> None:
+        """Raise `InvalidInputError` unless it is `auto` where that may be, or a value for a fit."""
+        check_choice(f"setting of {cls.name}", name, cls.defaults)
+        if name != "dtype" and (value != "auto" or cls.defaults[name] != "auto"):
+            FitSettings(**{name: value})
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:
         """Fit the estimator."""
