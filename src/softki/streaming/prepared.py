@@ -1,0 +1,67 @@
+"""Rows as they were read, standardised, and as batches of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from softki.batches import Batch
+from softki.standardize import Standardizer
+from softki.streaming.rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Standardises rows, computed in float64, as `Standardizer.transform` does.
+
+    NumPy takes one thread for it, and so leaves the others to training.
+    """
+
+    x: Standardizer
+    y: Standardizer
+    noise_unit: float | None  # mean of the known noise variance
+    dtype: torch.dtype
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Standardised rows, with the noise scale σᵢ = √(vᵢ / v̄) where the noise was."""
+        scale = None
+        if rows.noise is not None and self.noise_unit is not None:
+            scale = np.sqrt(rows.noise / self.noise_unit).astype(self._numpy_dtype)
+        return Rows(self._transformed(rows.x, self.x), self._transformed(rows.y, self.y), scale)
+
+    def _transformed(self, values: np.ndarray, standardizer: Standardizer) -> np.ndarray:
+        result = np.subtract(values, standardizer.mean.numpy(), dtype=np.float64)
+        result /= standardizer.scale.numpy()
+        return result.astype(self._numpy_dtype, copy=False)
+
+    @property
+    def _numpy_dtype(self) -> type[np.floating]:
+        return np.float64 if self.dtype == torch.float64 else np.float32
+
+
+def as_batch(rows: Rows) -> Batch:
+    """Prepared rows as tensors on the CPU, which share their memory."""
+    scale = None if rows.noise is None else torch.from_numpy(rows.noise)
+    return Batch(torch.from_numpy(rows.x), torch.from_numpy(rows.y), scale)
+
+
+def each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
+    """The batch with the function of each of its tensors."""
+    scale = batch.noise_scale
+    return Batch(function(batch.x), function(batch.y), None if scale is None else function(scale))
+
+
+def slices(batch: Batch, size: int) -> Iterator[Batch]:
+    """The batch in parts of the given size, but for the last.
+
+    Example:
+        >>> [len(part.x) for part in slices(Batch(torch.zeros(5, 2), torch.zeros(5, 1)), 2)]
+        [2, 2, 1]
+    """
+    for start in range(0, len(batch.x), size):
+        yield each(batch, itemgetter(slice(start, start + size)))

@@ -1,0 +1,223 @@
+"""Rows in numbered groups that can be read in any order, again and again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from softki.exceptions import InvalidInputError
+from softki.streaming.files import Files
+from softki.streaming.layout import Layout
+from softki.streaming.rows import Block, Rows
+
+# Parts that are open at the same time, each at its own place.
+OPEN_PARTS = 4
+
+
+class Part(ABC):
+    """Rows that are read from their start: a file, a row group, a stretch of an array.
+
+    Attributes:
+        name: for messages.
+        file: that it is read from, if it is one.
+        first_row: the number of its first row in what the name says.
+        sizes: rows of its groups, where they are known before it is read.
+    """
+
+    name: str
+    file: Path | None = None
+    first_row: int = 0
+    sizes: Sequence[int] | None = None
+
+    @abstractmethod
+    def read(self) -> Iterator[Rows]:
+        """Its groups, in order; the same in every pass."""
+
+
+class Source:
+    """Rows in numbered groups, in parts.
+
+    Args:
+        parts: of the rows, in order.
+        columns: names of the inputs.
+        targets: names of the targets.
+        noise: name of the known noise variance, if there is one.
+        single_target: whether the targets are one column, and not a table of one.
+        files: that must not change while they are read.
+        is_named: whether the names of the inputs are the user's.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        columns: Sequence[str],
+        targets: Sequence[str],
+        noise: str | None = None,
+        single_target: bool = True,
+        files: Iterable[Path] = (),
+        is_named: bool = True,
+    ) -> None:
+        self.parts, self.files = list(parts), Files(files)
+        self.columns, self.targets, self.noise = list(columns), list(targets), noise
+        self.single_target, self.is_named = single_target, is_named
+        self._layout: Layout | None = None
+        known = [part.sizes for part in self.parts if part.sizes is not None]
+        if len(known) == len(self.parts):
+            self._layout = self._checked(known)
+
+    @property
+    def knows_layout(self) -> bool:
+        """Whether the number of rows is known: it may take a pass to find out."""
+        return self._layout is not None
+
+    @property
+    def layout(self) -> Layout:
+        """The groups; where they are not known yet, this reads all rows."""
+        if self._layout is None:
+            for _ in self.blocks():
+                pass
+        assert self._layout is not None
+        return self._layout
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self.layout.total
+
+    def up_to(self, count: int) -> Rows | None:
+        """All rows at once, if they are no more than so many."""
+        if self._layout is not None and len(self) > count:
+            return None
+        found: list[Rows] = []
+        for block in self.blocks():
+            found.append(block.rows)
+            if sum(map(len, found)) > count:
+                return None
+        return Rows.join(found)
+
+    def check_unchanged(self) -> None:
+        """Raise if one of the files changed since the source was opened."""
+        self.files.check_unchanged()
+
+    def blocks(self, groups: Iterable[int] | None = None) -> Iterator[Block]:
+        """Read the groups, in this order; by default all, in order.
+
+        Groups of a part that come in order are read as it goes on, and others from its start.
+        Every such iterator reads for itself, so that several may be alive, in several threads.
+        """
+        if groups is not None:
+            return self._chosen(groups, self.layout)
+        return self._first() if self._layout is None else self._chosen(None, self._layout)
+
+    def between(self, stretch: range) -> Iterator[Block]:
+        """The rows of a stretch of positions, in order."""
+        for block in self.blocks(self.layout.groups_of(stretch).tolist()):
+            yield block.within(stretch)
+
+    def _first(self) -> Iterator[Block]:
+        """All blocks, before their sizes are known."""
+        sizes: list[list[int]] = []
+        position = 0
+        for part in self.parts:
+            sizes.append([])
+            for rows in self._read(part):
+                sizes[-1].append(len(rows))
+                yield Block(position, rows)
+                position += len(rows)
+        self._layout = self._checked(sizes)
+
+    def _chosen(self, groups: Iterable[int] | None, layout: Layout) -> Iterator[Block]:
+        readers: dict[int, tuple[Iterator[Rows], int]] = {}  # by part, with the next index
+        for group in range(len(layout)) if groups is None else groups:
+            number, index = int(layout.part[group]), int(layout.index[group])
+            part = self.parts[number]
+            reader, ahead = readers.pop(number, (None, 0))
+            if reader is None or ahead > index:
+                reader, ahead = self._read(part), 0
+            rows = next((rows for k, rows in enumerate(reader, ahead) if k == index), None)
+            if rows is None or len(rows) != layout.rows[group]:
+                raise InvalidInputError(
+                    f"{part.name}: gave {0 if rows is None else len(rows)} rows where it had "
+                    f"{layout.rows[group]} before: the rows must be the same in every pass"
+                )
+            is_last = group + 1 == len(layout) or layout.part[group + 1] != number
+            if not is_last:
+                readers[number] = reader, index + 1
+            if len(readers) > OPEN_PARTS:
+                del readers[next(iter(readers))]
+            yield Block(int(layout.position[group]), rows)
+
+    def _read(self, part: Part) -> Iterator[Rows]:
+        """The groups of a part, checked."""
+        row = part.first_row
+        with self._naming_a_change(part):
+            for rows in part.read():
+                if len(rows):
+                    self.files.check_unchanged(part.file)
+                    _check_shape(part.name, rows, len(self.columns), len(self.targets))
+                    self._check_values(part.name, row, rows)
+                    row += len(rows)
+                    yield rows
+
+    @contextmanager
+    def _naming_a_change(self, part: Part) -> Iterator[None]:
+        """An error in a file that changed is said to be that."""
+        try:
+            yield
+        except InvalidInputError:
+            self.files.check_unchanged(part.file)
+            raise
+
+    def _check_values(self, name: str, first_row: int, rows: Rows) -> None:
+        noise = None if rows.noise is None else rows.noise[:, None]
+        for values, names in (
+            (rows.x, self.columns),
+            (rows.y, self.targets),
+            (noise, [self.noise or "noise"]),
+        ):
+            if values is not None and not _sum_is_finite(values):
+                _refuse_not_finite(name, first_row, values, names)
+        if noise is not None and noise.min() <= 0:
+            row = int(noise[:, 0].argmin())
+            raise InvalidInputError(
+                f"{name}: the known noise variance {self.noise or 'noise'!r} must be positive, "
+                f"got {noise[row, 0]:g} in row {first_row + row}, counted from 0"
+            )
+
+    def _checked(self, sizes: Sequence[Sequence[int]]) -> Layout:
+        if not sum(map(sum, sizes)):
+            names = self.parts[0].name if self.parts else "the source"
+            raise InvalidInputError(f"{names}: has no rows")
+        return Layout.of(sizes)
+
+
+def _check_shape(name: str, rows: Rows, columns: int, targets: int) -> None:
+    x, y, noise = rows.x, rows.y, rows.noise
+    if x.shape != (len(y), columns) or y.shape[1:] != (targets,):
+        raise InvalidInputError(
+            f"{name}: has x of shape {x.shape} and y of shape {y.shape} where (rows, {columns}) "
+            f"and (rows, {targets}) are expected"
+        )
+    if noise is not None and noise.shape != (len(x),):
+        raise InvalidInputError(f"{name}: has {len(x)} rows and noise of shape {noise.shape}")
+
+
+def _sum_is_finite(values: np.ndarray) -> bool:
+    """False where any value is not finite; a sum that overflows is looked at again."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(values.sum()))
+
+
+def _refuse_not_finite(name: str, first_row: int, values: np.ndarray, names: Sequence[str]) -> None:
+    strange = np.argwhere(~np.isfinite(values))
+    if not len(strange):
+        return
+    row, column = map(int, strange[0])
+    kind = "a missing value" if np.isnan(values[row, column]) else "infinity"
+    raise InvalidInputError(
+        f"{name}: column {names[column]!r} has {kind} in row {first_row + row}, counted from 0: "
+        "remove such rows, or replace the value by a number"
+    )
