@@ -20,8 +20,9 @@ from uci import load
 
 from softki import Event, FitReport, FitSettings
 from softki.batches import Data
-from softki.fitting import initial_model
-from softki.training import Split, Trainer
+from softki.in_memory import InMemoryRows, Split
+from softki.starting import initial_model
+from softki.training import Trainer
 
 TARGETS = {"kin40k": 0.169, "protein": 0.596, "pol": 0.075, "houseelectric": 0.047}
 
@@ -68,9 +69,9 @@ def softki(batch_size: int | None, steps: int) -> Callable[..., None]:
                 clock.seconds = time.perf_counter() - begin - report.seconds["evaluation"]
                 clock.look(event.held_out.rmse)
 
-        parts = Split(rows[: len(x)], rows[len(x) :])
+        parts = InMemoryRows(data, Split(rows[: len(x)], rows[len(x) :]))
         begin = clock.start
-        Trainer(model, data, parts, settings, report, [look]).run()
+        Trainer(model, parts, settings, report, [look]).run()
 
     return run
 

@@ -15,7 +15,6 @@ from softki.batches import Data
 from softki.calibration import Calibration
 from softki.data import robot_arm, split_indices
 from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning, TrainingWarning
-from softki.fitting import initial_model, set_initial_noise
 from softki.hutchinson import Hutchinson
 from softki.inference import posterior_of
 from softki.kernels import Matern32
@@ -24,6 +23,7 @@ from softki.objective import exact
 from softki.report import Event
 from softki.settings import FitSettings
 from softki.solvers import Solver
+from softki.starting import initial_model, set_initial_noise
 
 from dense import F64
 
@@ -527,11 +527,11 @@ class TestInitialNoise:
     def noise(self, y: torch.Tensor, x: torch.Tensor, kernel: object = "matern32") -> float:
         settings = replace(SMALL, kernel=kernel)  # type: ignore[arg-type]
         model = initial_model(x, settings, torch.Generator().manual_seed(0))
-        set_initial_noise(model, Data(x, y[:, None]), torch.arange(len(x)))
+        set_initial_noise(model, Data(x, y[:, None]))
         return float(model.noise_variance.detach())
 
     def test_is_what_the_first_weights_cannot_explain(self) -> None:
-        x, y = surface(1000)
+        x, _ = surface(1000)
         assert self.noise(torch.randn(1000, generator=torch.Generator().manual_seed(1)), x) > 0.8
         assert self.noise(0.3 * x[:, 0], x) < 0.01
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from softki import FitSettings, SoftKIRegressor, fit, load
-from softki.batches import Data
 from softki.data import robot_arm
 from softki.fitting import Fit
 from softki.kernels import Matern32
@@ -120,7 +119,7 @@ def test_the_edge_is_in_the_file(tmp_path: Path) -> None:
 
 def test_the_edge_of_rows_is_where_their_distances_end() -> None:
     model = SoftKI(torch.tensor([[0.0], [1.0]]), Matern32(1))
-    data = Data(torch.tensor([[0.0]] * 99 + [[2.0]] * 99), torch.zeros(198, 1))
-    edge = edge_of(model, data)  # second nearest: 1 and 2
+    x = torch.tensor([[0.0]] * 99 + [[2.0]] * 99)
+    edge = edge_of(model, x)  # second nearest: 1 and 2
     assert isinstance(edge, Edge)
     assert float(edge.reach) == pytest.approx(2.25, abs=0.3)

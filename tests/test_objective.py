@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from softki.batches import Batch, Data
 from softki.engine import Interpolated, PlainEngine
 from softki.exceptions import InvalidInputError, NumericalError
-from softki.fitting import initial_model
 from softki.hutchinson import Hutchinson
 from softki.kernels import Matern32
 from softki.model import SoftKI
 from softki.objective import Adjoint, Objective, Stabilised, backward, exact
 from softki.rows import Rows
 from softki.settings import FitSettings
+from softki.starting import initial_model
 
 import dense
 from dense import F64, DenseGP, relative_error

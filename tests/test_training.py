@@ -10,14 +10,16 @@ from softki import training
 from softki.batches import Data
 from softki.calibration import Calibration
 from softki.exceptions import NumericalError, TrainingWarning
-from softki.fitting import fit, initial_model
+from softki.fitting import fit
+from softki.in_memory import InMemoryRows, split_rows
 from softki.kernels import make_kernel
 from softki.metrics import coverage
 from softki.model import SoftKI
 from softki.objective import Adjoint, exact
 from softki.report import Event, HeldOut
 from softki.settings import FitSettings
-from softki.training import Trainer, split_rows
+from softki.starting import initial_model
+from softki.training import Trainer
 
 from dense import F64, relative_error
 
@@ -159,7 +161,7 @@ def test_the_learning_rate_warms_up_and_decays() -> None:
     data = Data(x, y[:, None])
     split = split_rows(len(x), 0.1, torch.Generator().manual_seed(0))
     report = fit(x, y, settings=replace(settings, steps=0)).report
-    trainer = Trainer(model, data, split, settings, report)
+    trainer = Trainer(model, InMemoryRows(data, split), settings, report)
     trainer.callbacks = [lambda event: rates.append(trainer.optimizer.param_groups[0]["lr"])]
     trainer.run()
     assert max(rates) == pytest.approx(0.05)

@@ -13,7 +13,7 @@ from softki.exceptions import (
     SoftKIWarning,
     TrainingWarning,
 )
-from softki.fitting import Fit, fit
+from softki.fitting import Fit, fit, fit_rows
 from softki.hutchinson import Hutchinson
 from softki.inference import posterior_of, statistics_of
 from softki.interpolation import interpolation_weights
@@ -25,6 +25,7 @@ from softki.report import Event, FitReport
 from softki.settings import FitSettings
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 from softki.storage import load
+from softki.training_data import TrainingData
 
 __all__ = [
     "ConvergenceWarning",
@@ -47,9 +48,11 @@ __all__ = [
     "SoftKIWarning",
     "SquareRootStatistics",
     "Statistics",
+    "TrainingData",
     "TrainingWarning",
     "__version__",
     "fit",
+    "fit_rows",
     "interpolation_weights",
     "load",
     "log_marginal_likelihood",

@@ -105,6 +105,9 @@ class Minibatches:
             self._epoch = epoch
         return self._order[position * self._size : (position + 1) * self._size]
 
+    def close(self) -> None:
+        """Nothing is read in the background."""
+
 
 def chunk_rows(width: int, device: torch.device) -> int:
     """Rows to hold at once, where the width is the larger of m and d.

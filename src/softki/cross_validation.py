@@ -9,7 +9,7 @@ last training, on all rows, ends; the variance is calibrated on all of their res
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,19 +18,22 @@ from torch import Tensor
 
 from softki.batches import Data
 from softki.evaluation import Predictions
+from softki.in_memory import InMemoryRows, Split
+from softki.inference import Judged, calibration_by
 from softki.model import SoftKI
 from softki.report import Callback, Event, FitReport, HeldOut
+from softki.runtime import timed
+from softki.selection import Trained
 from softki.settings import FitSettings
-from softki.training import Split, Trainer
-
-NewReport = Callable[[SoftKI, Split], FitReport]
+from softki.starting import new_report, start
+from softki.training import Trainer
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
     """A training without some of the rows: what it said of them, and its parameters, by step."""
 
-    split: Split
+    rows: InMemoryRows
     model: SoftKI
     report: FitReport
     predictions: dict[int, Predictions]
@@ -49,19 +52,44 @@ class Folds:
         """At the step where the score is least."""
         return min(self.history, key=lambda figures: figures.score)
 
-    def at_best(self) -> list[tuple[SoftKI, Split]]:
+    def at_best(self) -> list[tuple[SoftKI, InMemoryRows]]:
         """The model of each fold at that step, and its rows."""
         for fold in self.folds:
             fold.model.load_state_dict(fold.states[self.best.step])
-        return [(fold.model, fold.split) for fold in self.folds]
+        return [(fold.model, fold.rows) for fold in self.folds]
+
+
+def cross_validated(
+    data: Data,
+    settings: FitSettings,
+    model: SoftKI | None,
+    generator: torch.Generator,
+    callbacks: Sequence[Callback],
+) -> Trained:
+    """Trained on all rows, for as many steps as were best for rows left out."""
+    order = torch.randperm(len(data), generator=generator, device="cpu")
+    rows = InMemoryRows(data, Split(order, order[:0]))
+    begun, seconds = start(rows, settings, model, generator)
+    with timed(seconds, "cross-validation", rows.device):
+        folds = cross_validate(begun, data, settings, order, callbacks)
+    if isinstance(folds, Fold):  # interrupted: all there is
+        begun.load_state_dict(folds.model.state_dict())
+        folds.report.seconds |= seconds
+        return Trained(begun, settings, folds.rows, folds.report)
+    report = new_report(begun, rows, settings, seconds)
+    report.history, report.folds = folds.history, len(folds.folds)
+    Trainer(begun, rows, settings, report, callbacks, last=folds.best.step).run()
+    report.calibration = calibration_by(
+        [Judged.of(fold, part, settings) for fold, part in folds.at_best()]
+    )
+    return Trained(begun, settings, InMemoryRows.whole(data), report)
 
 
 def cross_validate(
-    start: SoftKI,
+    begun: SoftKI,
     data: Data,
     settings: FitSettings,
     order: Tensor,
-    new_report: NewReport,
     callbacks: Sequence[Callback],
 ) -> Folds | Fold:
     """Train once without each fold of the rows in `order`.
@@ -73,7 +101,8 @@ def cross_validate(
     parts = order.tensor_split(settings.folds)
     for i, held_out in enumerate(parts):
         training = torch.cat([*parts[:i], *parts[i + 1 :]])
-        fold = _train_without(held_out, training, start, data, settings, new_report, callbacks)
+        rows = InMemoryRows(data, Split(training, held_out))
+        fold = _train_on(rows, begun, settings, callbacks)
         if fold.report.stopped == "interrupted":
             return fold
         folds.append(fold)
@@ -85,18 +114,12 @@ def cross_validate(
     return Folds(folds, history) if history else folds[0]
 
 
-def _train_without(
-    held_out: Tensor,
-    training: Tensor,
-    start: SoftKI,
-    data: Data,
-    settings: FitSettings,
-    new_report: NewReport,
-    callbacks: Sequence[Callback],
+def _train_on(
+    rows: InMemoryRows, begun: SoftKI, settings: FitSettings, callbacks: Sequence[Callback]
 ) -> Fold:
-    model, split = copy.deepcopy(start), Split(training, held_out)
-    fold = Fold(split, model, new_report(model, split), {}, {})
-    trainer = Trainer(model, data, split, settings, fold.report)
+    model = copy.deepcopy(begun)
+    fold = Fold(rows, model, new_report(model, rows, settings, {}), {}, {})
+    trainer = Trainer(model, rows, settings, fold.report)
 
     def remember(event: Event) -> None:
         if event.held_out is not None and trainer.predictions is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from softki.batches import Batch, Data
+from softki.batches import Batch
 from softki.calibration import Calibration, calibrate_row_weight
 from softki.evaluation import Predictions
 from softki.exceptions import NumericalError
@@ -19,15 +20,17 @@ from softki.rows import Rows
 from softki.settings import FitSettings
 from softki.solvers import solve, solve_whitened, statistics_for
 from softki.statistics import Statistics
+from softki.training_data import Chunked, TrainingData
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def statistics_of(
-    model: SoftKI, data: Data, settings: FitSettings, index: Tensor | None = None
-) -> Statistics:
-    """Statistics of all rows, or of those at the index, in the form that the solver needs."""
-    rows = Rows(model, data.chunks(len(model.points), index))
+def statistics_of(model: SoftKI, data: Chunked, settings: FitSettings) -> Statistics:
+    """Statistics of the rows, in the form that the solver needs, a chunk at a time.
+
+    Of training data, such as `softki.streaming.StreamedRows`, it is those that are not held out.
+    """
+    rows = Rows(model, data.chunks(len(model.points)))
     return statistics_for(settings.solver).from_blocks(rows)
 
 
@@ -68,6 +71,14 @@ class Judged:
     statistics: Statistics
     posterior: Posterior
     rows: Batch
+
+    @classmethod
+    def of(cls, model: SoftKI, data: TrainingData, settings: FitSettings) -> Self:
+        """The posterior given the training rows, to be judged by those held out."""
+        assert data.held_out is not None
+        statistics = statistics_of(model, data, settings)
+        posterior = posterior_of(model, statistics, settings)
+        return cls(model, statistics, posterior, data.held_out)
 
     @torch.no_grad()
     def predictions(self, weight: float) -> Predictions:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from softki.batches import Data
+from softki.batches import chunk_rows
 from softki.distances import pairs_between
 from softki.model import SoftKI
 
@@ -54,17 +54,17 @@ class Edge(NamedTuple):
 
 
 @torch.no_grad()
-def edge_of(model: SoftKI, data: Data) -> Edge:
-    """The edge of the rows.
+def edge_of(model: SoftKI, x: Tensor) -> Edge:
+    """The edge of rows x (n, d).
 
     With quantiles q of the distances to the second nearest point (the nearest may be the row
     itself, where points are many):  R = q₉₉ + (q₉₉ − q₅₀)/2,   ℓ = 2 (q₉₉ − q₅₀).
     """
-    rows = torch.arange(0, len(data), math.ceil(len(data) / _ROWS), device=data.x.device)
     points, T = model.points.detach(), model.temperature
+    some = x[:: math.ceil(len(x) / _ROWS)]
     distances = [
-        _second_nearest(batch.x.double() if T is None else batch.x.double() / T, points)
-        for batch in data.chunks(len(points), rows)
+        _second_nearest(part.double() if T is None else part.double() / T, points)
+        for part in some.split(chunk_rows(max(points.shape), x.device))
     ]
     levels = torch.tensor([0.5, 0.99], dtype=torch.float64, device=points.device)
     middle, high = torch.cat(distances).quantile(levels)

@@ -48,7 +48,7 @@ class Objective(Protocol):
         ...
 
 
-def backward(model: SoftKI, batches: Sequence[Batch], objective: Objective) -> Adjoint:
+def backward(model: SoftKI, batches: Iterable[Batch], objective: Objective) -> Adjoint:
     """Add the gradient of the loss on these rows to the `.grad` of the parameters.
 
     The exact objective passes twice over the batches, in O(nm²) time and O(batch·m) memory:

@@ -100,6 +100,7 @@ class FitReport:
     best_step: int = 0
     folds: int = 0  # of a cross-validation, in which every row was held out once
     stopped: str = "all steps done"
+    is_streamed: bool = False  # whether rows were read anew in every pass, and not in memory
     history: list[HeldOut] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)  # where there were several to choose from
     fallbacks: Counter[str] = field(default_factory=Counter)
@@ -194,6 +195,7 @@ class FitReport:
     def _facts(self) -> dict[str, str]:
         lines = {
             "data": f"{self.rows} rows × {self.dimension}, {self.targets} target(s), "
+            + ("streamed, " if self.is_streamed else "")
             + (
                 f"each held out once in {self.folds} folds"
                 if self.folds

@@ -1,18 +1,18 @@
 """Batches of rows seen through the interpolation weights of a model, a block at a time.
 
-A minibatch is one batch; all the data is a sequence of them. One batch keeps its weights;
-several recompute them on every pass, so that memory is O(batch·m) whatever n is.
+A minibatch is one batch; all the data is several of them, which may be read from files. One batch
+keeps its weights; several recompute them on every pass, so that memory is O(batch·m) whatever n is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from softki.batches import Batch
-from softki.engine import Interpolated, WeightGradient, engine_for
+from softki.engine import Engine, Interpolated, WeightGradient, engine_for
 from softki.exceptions import InvalidInputError
 from softki.interpolation import check_columns
 from softki.model import SoftKI
@@ -23,27 +23,32 @@ WeightAdjoint = Callable[[Interpolated, Batch, slice], WeightGradient]
 
 
 class Rows:
-    """The weights S and targets Y of batches of rows, under a model."""
+    """The weights S and targets Y of batches of rows, under a model.
 
-    def __init__(self, model: SoftKI, batches: Sequence[Batch]) -> None:
-        if not len(batches) or not len(batches[0].x):
-            raise InvalidInputError("no rows were given: at least one is needed")
-        first = batches[0]
-        self._batches = [first] if len(batches) == 1 else batches
-        check_columns(first.x, model.points)
+    Args:
+        model: whose points and temperature give the weights.
+        batches: of rows; every pass iterates them anew. A single one in a sequence is kept.
+    """
+
+    def __init__(self, model: SoftKI, batches: Iterable[Batch]) -> None:
         self._points, self._temperature = model.points, model.temperature
-        dtype, T = first.x.dtype, self._temperature
-        engine = engine_for(first.x, len(model.points))
-        self._engine = engine(
-            self._points.detach().to(dtype), None if T is None else T.detach().to(dtype)
-        )
-        self._kept = self._engine.interpolate(first.x) if len(batches) == 1 else None
+        self._batches = batches
+        self._engine: Engine | None = None
+        self._kept: Interpolated | None = None
+        if isinstance(batches, Sequence):
+            if not len(batches) or not len(batches[0].x):
+                raise InvalidInputError("no rows were given: at least one is needed")
+            if len(batches) == 1:
+                first = batches[0]
+                self._batches = [first]
+                self._kept = self._engine_for(first.x).interpolate(first.x)
 
     def __iter__(self) -> Iterator[Features]:
         """The blocks."""
         for batch in self._batches:
             kept = self._kept
-            yield _features(batch, self._engine.weights(batch.x) if kept is None else kept.weights)
+            weights = self._engine_for(batch.x).weights(batch.x) if kept is None else kept.weights
+            yield _features(batch, weights)
 
     def pull_back(self, gradient: WeightAdjoint) -> list[tuple[Tensor, Tensor]]:
         """Points and temperature, each with its gradient."""
@@ -54,13 +59,23 @@ class Rows:
         start = 0
         for batch in self._batches:
             part = slice(start, start + len(batch.x))
-            block = self._kept or self._engine.interpolate(batch.x)
+            block = self._kept or self._engine_for(batch.x).interpolate(batch.x)
             pulled = [value.double() for value in block.pull_back(gradient(block, batch, part))]
             total = [a + b for a, b in zip(total, pulled, strict=True)] if total else pulled
             start = part.stop
         if parameters[-1].ndim == 0:  # one temperature for all columns
             total[-1] = total[-1].sum()
         return list(zip(parameters, total, strict=False))
+
+    def _engine_for(self, x: Tensor) -> Engine:
+        """The engine, which is the same for all batches; the first one says which it is."""
+        if self._engine is None:
+            check_columns(x, self._points)
+            T = self._temperature
+            self._engine = engine_for(x, len(self._points))(
+                self._points.detach().to(x.dtype), None if T is None else T.detach().to(x.dtype)
+            )
+        return self._engine
 
     @property
     def targets(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -42,6 +43,16 @@ def prepared() -> Iterator[None]:
         put_back()
         if fewer < threads:
             torch.set_num_threads(threads)
+
+
+@contextmanager
+def timed(seconds: dict[str, float], stage: str, device: torch.device) -> Iterator[None]:
+    """Note the seconds that the body takes, to the end of its work on the device."""
+    start = time.perf_counter()
+    yield
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    seconds[stage] = time.perf_counter() - start
 
 
 def _exact_float32() -> Callable[[], None]:

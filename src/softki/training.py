@@ -11,7 +11,7 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,8 +21,9 @@ from softki.batches import Batch, Data, Minibatches
 from softki.cuda_graph import GraphSteps, why_not
 from softki.engine import engine_for
 from softki.evaluation import Predictions
-from softki.exceptions import InvalidInputError, NumericalError, TrainingWarning
+from softki.exceptions import NumericalError, TrainingWarning
 from softki.hutchinson import Hutchinson
+from softki.in_memory import InMemoryRows
 from softki.model import SoftKI
 from softki.objective import Objective, Stabilised, backward, exact
 from softki.posterior import Posterior
@@ -31,11 +32,10 @@ from softki.rows import Rows
 from softki.settings import FitSettings
 from softki.solvers import solve_whitened
 from softki.statistics import GramStatistics
+from softki.training_data import MinibatchesByStep, TrainingData
 
 # Share of the steps in which the learning rate rises to its peak.
 _WARM_UP = 0.05
-# Fewer held-out rows say nothing.
-LEAST_HELD_OUT = 5
 # How often a fit is evaluated on its held-out rows, at most.
 _EVALUATIONS = 24
 # The posterior of an evaluation looks at this many training rows, at most.
@@ -44,27 +44,6 @@ _EVALUATION_ROWS = 65_536
 _POINT_COLUMNS = 20
 # Skipped steps in a row after which a fit gives up.
 _MAX_SKIPPED = 5
-
-
-@dataclass(frozen=True)
-class Split:
-    """Which rows train and which are held out, as indices into the data."""
-
-    training: Tensor
-    held_out: Tensor
-
-
-def split_rows(count: int, share: float, generator: torch.Generator) -> Split:
-    """Hold out a random share of the rows: at most 10,000, and none if that is fewer than 5."""
-    order = torch.randperm(count, generator=generator, device="cpu")
-    size = min(round(share * count), 10_000)
-    if size < LEAST_HELD_OUT:
-        size = 0
-    if size == count:
-        raise InvalidInputError(
-            f"held_out={share} of {count} rows leaves no rows to train on: use a smaller share"
-        )
-    return Split(order[size:], order[:size])
 
 
 @dataclass(frozen=True)
@@ -81,8 +60,7 @@ class Trainer:
 
     Args:
         model: to train.
-        data: all rows.
-        split: of the rows; without held-out rows, all steps are done and the last is best.
+        data: the rows; where none are held out, all steps are done and the last is best.
         settings: of the fit.
         report: filled in as training goes.
         callbacks: called with an `Event` after every step.
@@ -92,8 +70,7 @@ class Trainer:
     def __init__(
         self,
         model: SoftKI,
-        data: Data,
-        split: Split,
+        data: TrainingData,
         settings: FitSettings,
         report: FitReport,
         callbacks: Sequence[Callback] = (),
@@ -101,13 +78,12 @@ class Trainer:
     ) -> None:
         self.model, self.data, self.settings = model, data, settings
         self.report, self.callbacks, self.last = report, callbacks, last
-        self.training = split.training.to(data.x.device)
-        self.held_out = data.take(split.held_out.to(data.x.device)) if len(split.held_out) else None
-        self.optimizer = _adam(model, settings, data.x.device)
+        self.held_out = data.held_out
+        self.optimizer = _adam(model, settings, data.device)
         size = settings.batch_size
-        self.minibatches: Minibatches | None = None
-        if size is not None and size < len(self.training):
-            self.minibatches = Minibatches(data, self.training, size, settings.seed)
+        self.minibatches: MinibatchesByStep | None = None
+        if size is not None and size < data.training_count:
+            self.minibatches = data.minibatches(size, settings.seed)
         self.hutchinson: Hutchinson | None = None
         self.objective = self._objective()
         self.best: HeldOut | None = None
@@ -122,6 +98,9 @@ class Trainer:
             self._loop()
         except KeyboardInterrupt:
             self._stop("interrupted", stacklevel=5)
+        finally:
+            if self.minibatches is not None:
+                self.minibatches.close()
         self.report.best_step = self.report.steps
         if self.held_out is not None:
             if self.best is None:
@@ -185,10 +164,10 @@ class Trainer:
                     self._best_state = before
                 yield _Outcome(step, "exact", log_likelihood)
         if self._graph.trouble is not None:
-            name = engine_for(self.data.x, len(self.model.points)).name
+            name = engine_for(self.data.inputs, len(self.model.points)).name
             self.report.engine = f"{name}, no CUDA graph: {self._graph.trouble}"
 
-    def _step(self, step: int, batches: Sequence[Batch]) -> _Outcome:
+    def _step(self, step: int, batches: Iterable[Batch]) -> _Outcome:
         """One step of Adam; a gradient that is not finite never reaches the parameters."""
         fallbacks = self.report.fallbacks.total()
         self._set_rate(step)
@@ -234,37 +213,43 @@ class Trainer:
         return figures
 
     def _posterior(self) -> Posterior:
-        index = self.training[:_EVALUATION_ROWS]
-        chunks = self.data.chunks(len(self.model.points), index)
-        statistics = GramStatistics.from_blocks(Rows(self.model, chunks))
+        some = Data(*self.data.sample(_EVALUATION_ROWS))
+        rows = Rows(self.model, some.chunks(len(self.model.points)))
+        statistics = GramStatistics.from_blocks(rows)
         solution = solve_whitened(self.model.kernel_matrix(), statistics, self.model.noise_variance)
-        return Posterior.from_solution(self.model, solution).to(self.data.x.dtype)
+        return Posterior.from_solution(self.model, solution).to(self.data.dtype)
 
-    def _batches(self) -> Callable[[int], Sequence[Batch]]:
+    def _batches(self) -> Callable[[int], Iterable[Batch]]:
         """The rows of a step, counted from 1."""
         if self.minibatches is None:
-            chunks = self.data.chunks(len(self.model.points), self.training)
+            chunks = self.data.chunks(len(self.model.points))
             return lambda step: chunks
         minibatches = self.minibatches
         return lambda step: [minibatches.batch(step - 1)]
 
     def _graph_steps(self) -> GraphSteps | None:
         """Steps in a CUDA graph, where they can be captured."""
-        engine = engine_for(self.data.x, len(self.model.points))
+        rows = self.data
+        engine = engine_for(rows.inputs, len(self.model.points))
         self.report.engine = engine.name
-        batches = 1
-        if self.minibatches is None:
-            batches = len(self.data.chunks(len(self.model.points), self.training))
-        reason = why_not(self.model, self.data, self.settings.objective, batches, engine)
+        reason: str | None = "the rows are streamed"
+        if isinstance(rows, InMemoryRows):
+            batches = 1
+            if self.minibatches is None:
+                batches = len(rows.chunks(len(self.model.points)))
+            reason = why_not(self.model, rows.data, self.settings.objective, batches, engine)
         if reason is not None:
-            if self.data.x.is_cuda:
+            if rows.device.type == "cuda":
                 self.report.engine += f", no CUDA graph: {reason}"
             return None
+        assert isinstance(rows, InMemoryRows)
         self.report.engine += " in a CUDA graph"
-        minibatches, training = self.minibatches, self.training
-        index = (lambda step: training) if minibatches is None else minibatches.index
+        minibatches, training = self.minibatches, rows.training
+        index = (
+            minibatches.index if isinstance(minibatches, Minibatches) else (lambda step: training)
+        )
         return GraphSteps(
-            self.model, self.data, self.optimizer, index, self._set_rate, self._stretch
+            self.model, rows.data, self.optimizer, index, self._set_rate, self._stretch
         )
 
     def _objective(self) -> Objective:
@@ -279,7 +264,7 @@ class Trainer:
     def _own(self, objective: Objective) -> Objective:
         """The objective with counters of this fit, and probes from its seed."""
         if isinstance(objective, Hutchinson):
-            seeded = torch.Generator(self.data.x.device).manual_seed(self.settings.seed)
+            seeded = torch.Generator(self.data.device).manual_seed(self.settings.seed)
             self.hutchinson = replace(objective, generator=objective.generator or seeded)
             return self.hutchinson
         if isinstance(objective, Stabilised):
