@@ -339,6 +339,8 @@ def test_batches_that_differ_between_passes_are_refused() -> None:
         ([X], {}, r"must be a pair \(X, y\)"),
         ([(X, Y[:-1])], {}, "batch 0 has X of shape"),
         ([(X, Y), (X[:, :2], Y)], {}, r"\(rows, 3\)"),
+        ([(X, Y), (X, Y, Y**2)], {}, "some rows have a known noise variance and others"),
+        ([(TABLE, Y), (TABLE.select(["b", "a", "c", "y"]), Y)], {}, r"batch 1 has the columns"),
         ([(X, Y, Y)], {}, "noise variance 'noise' must be positive, got"),
         ([(X, Y)], {"columns": ["a"]}, "columns has 1 names, and X has 3 columns"),
         ([(X, np.array(["a"] * N))], {}, "y of batch 0 holds text"),

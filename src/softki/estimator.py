@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from os import PathLike
@@ -18,20 +16,19 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor
 
 from softki.checks import check_choice, check_integer
-from softki.exceptions import InvalidInputError, InvalidTypeError, ScaleWarning
-from softki.fitting import fit
+from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.inputs import checked_device, checked_matrix, checked_table
 from softki.kernels import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
 from softki.posterior import Posterior
-from softki.progress import progress
-from softki.relevance import feature_relevance
 from softki.report import FitReport
 from softki.settings import FitSettings, ObjectiveName
 from softki.sizes import Size, sizes_for
 from softki.solvers import Solver
-from softki.standardize import Standardizer
+from softki.streaming import Source
+from softki.streaming.opening import source_of
 from softki.tables import as_tensor, column_names, with_names
+from softki.user_units import Fitted, Table, add_source, add_table, fit_source, fit_table
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Elements of a table that are standardised at once for prediction.
@@ -48,7 +45,8 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Gaussian-process regression by soft kernel interpolation.
 
     Inputs and targets are standardised inside; all that goes in and comes out is in the user's
-    units. Tables may be NumPy arrays, torch tensors, or pandas, polars or PyArrow tables.
+    units. Tables may be NumPy arrays, torch tensors, or pandas, polars or PyArrow tables; rows that
+    do not fit into memory are read from files (see `fit`).
     Predictions are computed in float64 and returned as NumPy arrays, or, where X is a torch
     tensor, as tensors of its precision on its device.
 
@@ -120,78 +118,89 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, noise_variance: Any = None, **unsupported: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, noise_variance: Any = None, **unsupported: Any) -> Self:
         """Fit to the rows of X (n, d) and y, (n,) or (n, targets).
 
+        Rows that do not fit into memory are read from files, a block at a time and as often as
+        needed; everything else is as for a table, but for up to 1,000 rows, which are read at once
+        and cross-validated.
+
         Args:
-            X: inputs.
-            y: targets; several share points, kernel and, once standardised, noise.
+            X: inputs: a table, or what is read a block at a time (`softki.streaming`): a Parquet
+                file, a folder of such, one or several files (Parquet, CSV, gzipped CSV, Arrow), a
+                `pyarrow.dataset.Dataset`, a `.npy` file, an `np.memmap`, or an object that gives
+                batches (X, y) or (X, y, noise variance) anew each time that it is iterated.
+            y: targets; several share points, kernel and, once standardised, noise. Where X is
+                files or a data set, the name of the target's column, or a list of names; where it
+                is a `.npy` file or an `np.memmap`, another such or an array; where it gives
+                batches, None.
             noise_variance: known noise variance of each row (n,), up to a factor that is learned:
-                row i has noise β²σᵢ², with σᵢ² = noise_varianceᵢ / its mean.
+                row i has noise β²σᵢ², with σᵢ² = noise_varianceᵢ / its mean. Where X is files or a
+                data set, the name of its column.
             unsupported: nothing else is taken; `sample_weight` is refused.
+
+        Example:
+            >>> import tempfile, pandas
+            >>> from softki.data import robot_arm
+            >>> X, y = robot_arm(3000)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = f"{folder}/arm.parquet"
+            ...     pandas.DataFrame(X).add_prefix("angle").assign(reach=y).to_parquet(path)
+            ...     model = SoftKIRegressor(points=64, steps=100, random_state=0).fit(path, "reach")
+            >>> model.fit_report_.is_streamed, model.feature_names_in_[0]
+            (True, 'angle0')
+            >>> bool(model.score(pandas.DataFrame(X).add_prefix("angle"), y) > 0.9)
+            True
         """
         _refuse(unsupported)
-        matrix, targets, noise = checked_table(X, y, noise_variance)
-        table = with_names(X)
-        validate_data(BaseEstimator(), table, reset=True, skip_check_array=True)  # the names
-        device = checked_device(self.device)
-        settings = self._settings(len(matrix), device)
-        dtype = settings[0].dtype
-        columns = targets.reshape(len(targets), -1)
-        x_standardizer = Standardizer.of(matrix, "X", column_names(X))
-        y_standardizer = Standardizer.of(columns, "y", column_names(y))
-        noise_unit = None
-        if noise is not None:
-            noise_unit = float(noise.mean())
-            noise = noise / noise_unit
-        x = x_standardizer.transform(matrix, dtype)
-        shown_scale = float(y_standardizer.scale[0]) if columns.shape[1] == 1 else 1.0
-        with progress(self.verbose, shown_scale) as callbacks, _standardised():
-            result = fit(
-                x,
-                y_standardizer.transform(columns, dtype),
-                noise,
-                settings=settings,
-                device=device,
-                callbacks=callbacks,
-            )
-        relevance = feature_relevance(result.posterior, x, result.settings.seed)
+        device, shared = checked_device(self.device), self._shared_settings()
+        source = source_of(X, y, noise_variance)
+        data: Table | Source
+        if source is None:
+            data = _table(X, y, noise_variance)
+            named = with_names(X)
+            validate_data(BaseEstimator(), named, reset=True, skip_check_array=True)  # the names
+        else:
+            data = self._few_rows(source) or source
+
+        def settings_for(rows: int) -> list[FitSettings]:
+            return self._settings(shared, rows, device)
+
+        if isinstance(data, Table):
+            fitted = fit_table(data, settings_for, device, self.verbose)
+        else:
+            fitted = fit_source(data, shared, settings_for, device, self.verbose)
         # All at the end: a fit that fails leaves an earlier one as it was.
-        validate_data(self, table, reset=True, skip_check_array=True)
-        self.fit_, self.n_iter_ = result, result.report.steps
-        self.x_standardizer_, self.y_standardizer_ = x_standardizer, y_standardizer
-        self.noise_unit_ = noise_unit
-        self.single_target_ = targets.ndim == 1
-        self.feature_relevance_ = relevance
+        if source is None:
+            validate_data(self, named, reset=True, skip_check_array=True)
+        else:
+            self._set_columns(source)
+        self.fit_, self.n_iter_ = fitted.fit, fitted.fit.report.steps
+        self.x_standardizer_, self.y_standardizer_ = fitted.x, fitted.y
+        self.noise_unit_, self.single_target_ = fitted.noise_unit, fitted.single_target
+        self.feature_relevance_ = fitted.relevance
         return self
 
-    def partial_fit(self, X: Any, y: Any, noise_variance: Any = None, **unsupported: Any) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, noise_variance: Any = None, **unsupported: Any
+    ) -> Self:
         """Fit at the first call; afterwards add rows with everything learned held fixed.
 
         Points, kernel, noise, standardisation and calibration stay as the first call left them;
-        the statistics of the new rows are added, and the posterior is solved anew at O(m³).
+        the statistics of the new rows are added, and the posterior is solved anew at O(m³). X, y
+        and noise_variance are as for `fit`.
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, noise_variance, **unsupported)
         _refuse(unsupported)
-        matrix, targets, noise = checked_table(X, y, noise_variance)
-        self._check_columns(X)
-        self._check_target_shape(targets)
-        if noise is not None:
-            if self.noise_unit_ is None:
-                raise InvalidInputError(
-                    "noise_variance was not given at the first call of partial_fit, so that the "
-                    "noise of these rows has nothing to be compared with: give it at every call, "
-                    "or at none"
-                )
-            noise = noise / self.noise_unit_
-        dtype = self.fit_.settings.dtype
-        with _standardised():
-            self.fit_ = self.fit_.with_rows(
-                self.x_standardizer_.transform(matrix, dtype),
-                self.y_standardizer_.transform(targets.reshape(len(targets), -1), dtype),
-                noise,
-            )
+        source = source_of(X, y, noise_variance)
+        if source is None:
+            table = _table(X, y, noise_variance)
+            self._check_columns(X)
+            self.fit_ = add_table(self._fitted, table)
+        else:
+            self._check_source(source)
+            self.fit_ = add_source(self._fitted, source)
         return self
 
     def predict(
@@ -312,27 +321,76 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _posterior(self) -> Posterior:
         return self.fit_.posterior
 
-    def _settings(self, rows: int, device: torch.device) -> list[FitSettings]:
-        """The settings to try, each of another size."""
+    @property
+    def _fitted(self) -> Fitted:
+        return Fitted(
+            self.fit_,
+            self.x_standardizer_,
+            self.y_standardizer_,
+            self.noise_unit_,
+            self.single_target_,
+            self.feature_relevance_,
+        )
+
+    def _shared_settings(self) -> FitSettings:
+        """The settings that do not depend on the rows."""
         check_choice("dtype", self.dtype, _DTYPES)
-        held_out, folds = self.held_out, 0
+        held_out = self.held_out
         if isinstance(held_out, str):
             _check_auto("held_out", held_out, "a number between 0 and 1")
-            held_out, folds = 0.1, _FOLDS if rows <= _FEW_ROWS else 0
-        settings = FitSettings(
+            held_out = 0.1
+        return FitSettings(
             kernel=self.kernel,
             objective=self.objective,
             learning_rate=self.learning_rate,
             held_out=held_out,
-            folds=folds,
             solver=self.solver,
             dtype=_DTYPES[self.dtype],
             seed=_seed(self.random_state),
         )
+
+    def _settings(self, shared: FitSettings, rows: int, device: torch.device) -> list[FitSettings]:
+        """The settings to try, each of another size."""
+        folds = _FOLDS if self.held_out == "auto" and rows <= _FEW_ROWS else 0
         return [
-            replace(settings, points=size.points, batch_size=size.batch_size, steps=size.steps)
+            replace(
+                shared,
+                folds=folds,
+                points=size.points,
+                batch_size=size.batch_size,
+                steps=size.steps,
+            )
             for size in self._sizes(rows, device)
         ]
+
+    def _few_rows(self, source: Source) -> Table | None:
+        """All rows of a source that has so few that they are cross-validated."""
+        rows = source.up_to(_FEW_ROWS) if self.held_out == "auto" else None
+        return None if rows is None else Table.of_source(source, rows)
+
+    def _set_columns(self, source: Source) -> None:
+        """Note number and names of the inputs, as scikit-learn does for a table."""
+        self.n_features_in_ = len(source.columns)
+        if source.is_named:
+            self.feature_names_in_ = np.array(source.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _check_source(self, source: Source) -> None:
+        """Raise if the inputs are not those of the fit."""
+        names = source.columns if source.is_named else None
+        self._check_order(names)
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and set(names) != set(known):
+            odd = sorted(set(names) ^ set(known))[0]
+            raise InvalidInputError(
+                f"the columns must be those of the fit, and {odd!r} is "
+                + ("missing" if odd in known else "new")
+            )
+        if len(source.columns) != self.n_features_in_:
+            raise InvalidInputError(
+                f"X has {len(source.columns)} columns, and had {self.n_features_in_} in the fit"
+            )
 
     def _sizes(self, rows: int, device: torch.device) -> list[Size]:
         """What the user chose, and otherwise what suits the rows."""
@@ -374,15 +432,6 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                     f"Column {position} is {name!r}, and was {expected!r}: reorder the columns "
                     "as in feature_names_in_."
                 )
-
-    def _check_target_shape(self, targets: Tensor) -> None:
-        count = len(self.y_standardizer_.scale)
-        if targets.shape[1:] != (() if self.single_target_ else (count,)):
-            expected = "(rows,)" if self.single_target_ else f"(rows, {count})"
-            raise InvalidInputError(
-                f"y had the shape {expected} at the first call of partial_fit, and has "
-                f"{tuple(targets.shape)} now"
-            )
 
     def _noise_of(self, of: Of) -> float:
         """Variance that y has beside f's, standardised."""
@@ -461,12 +510,9 @@ def _seed(random_state: Any) -> int:
         raise InvalidInputError(f"random_state: {error}") from error
 
 
-@contextmanager
-def _standardised() -> Iterator[None]:
-    """Rows are standardised here, even where a few later ones, or rounding, do not look so."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ScaleWarning)
-        yield
+def _table(X: Any, y: Any, noise_variance: Any) -> Table:
+    matrix, targets, noise = checked_table(X, y, noise_variance)
+    return Table(matrix, targets, noise, column_names(X), column_names(y))
 
 
 def _check_auto(name: str, value: str, kind: str) -> None:

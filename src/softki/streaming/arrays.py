@@ -60,7 +60,7 @@ def iterable_source(batches: Iterable[Any], columns: Sequence[str] | None = None
         x, y, noise = _checked_batch(batch, 0)
         names = column_names(batch[0]) if columns is None else columns
         return Source(
-            [_IterablePart(batches)],
+            [_IterablePart(batches, column_names(batch[0]))],
             _names(names, x.shape[1]),
             _target_names(y.shape[1:]),
             None if noise is None else "noise",
@@ -108,13 +108,19 @@ class _ArrayPart(Part):
 class _IterablePart(Part):
     name = "batches"
 
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self._batches = batches
+    def __init__(self, batches: Iterable[Any], names: list[str] | None) -> None:
+        self._batches, self._names = batches, names
         self._checksums: list[int] = []  # of the first row of each batch
 
     def read(self) -> Iterator[Rows]:
         for number, batch in enumerate(self._batches):
             x, y, noise = _checked_batch(batch, number)
+            names = column_names(batch[0])
+            if names != self._names:
+                raise InvalidInputError(
+                    f"batch {number} has the columns {names}, and batch 0 has {self._names}: all "
+                    "batches must have the same, in the same order"
+                )
             yield self._same(number, Rows(x, y.reshape(len(y), -1), noise))
 
     def _same(self, number: int, rows: Rows) -> Rows:

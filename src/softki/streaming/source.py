@@ -158,6 +158,7 @@ class Source:
                 if len(rows):
                     self.files.check_unchanged(part.file)
                     _check_shape(part.name, rows, len(self.columns), len(self.targets))
+                    _check_noise(part.name, rows, self.noise is not None)
                     self._check_values(part.name, row, rows)
                     row += len(rows)
                     yield rows
@@ -203,6 +204,14 @@ def _check_shape(name: str, rows: Rows, columns: int, targets: int) -> None:
         )
     if noise is not None and noise.shape != (len(x),):
         raise InvalidInputError(f"{name}: has {len(x)} rows and noise of shape {noise.shape}")
+
+
+def _check_noise(name: str, rows: Rows, is_known: bool) -> None:
+    if (rows.noise is not None) != is_known:
+        raise InvalidInputError(
+            f"{name}: some rows have a known noise variance and others have none: give it for all "
+            "of them, or for none"
+        )
 
 
 def _sum_is_finite(values: np.ndarray) -> bool:
