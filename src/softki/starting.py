@@ -78,7 +78,8 @@ def set_initial_noise(model: SoftKI, data: Chunked) -> None:
     with torch.no_grad():
         statistics = SquareRootStatistics.from_blocks(rows)
     refit_scales(trial, statistics)
-    model.noise_variance = trial.noise_variance.detach()
+    # Where the targets are constant, rounding leaves nothing above the least noise there may be.
+    model.noise_variance = trial.noise_variance.detach().clamp_min(1.01 * model.min_noise_variance)
 
 
 def new_report(
