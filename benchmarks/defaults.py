@@ -3,8 +3,8 @@
     SOFTKI_DATA=folder .venv/bin/python benchmarks/defaults.py --device cuda --seeds 3
     SOFTKI_DATA=folder .venv/bin/python benchmarks/defaults.py --device cuda --off all --data pol
 
-Runs are kept in a file of results (as by `softki bench run`) and not repeated; those of `exact` in
-it are subtracted, on the same rows.
+Runs are kept in a file of results (as by `softki bench run`) and not repeated; `--show` shows what
+is there. Runs of `exact` in it are subtracted, on the same rows.
 """
 
 from __future__ import annotations
@@ -58,12 +58,18 @@ FIXED = {"points": 512, "batch_size": 1024, "steps": 600}
 
 
 def runs(
-    data: str, seeds: int, device: str, results: Results, settings: dict[str, int] | None = None
+    results: Results,
+    data: str,
+    seeds: int,
+    device: str,
+    show: bool = False,
+    settings: dict[str, int] | None = None,
 ) -> list[Record]:
     """The runs of the defaults, those that are missing made now."""
     plan = Plan(select(data), ["softki"], range(seeds), settings=settings or {}, device=device)
-    for record in run_all(plan, results):
-        print(f"  {record.data} seed {record.seed}: {record.status} {record.rmse} {record.nll}")
+    for record in () if show else run_all(plan, results):
+        figures = f"{record.rmse:.4f} {record.nll:.3f}" if record.status == "ok" else record.error
+        print(f"  {record.data} seed {record.seed}: {figures}, {record.fit_seconds or 0:.1f} s")
     wanted = {run.key for dataset in plan.data for run in plan.runs_on(dataset)}
     return [record for record in results if record.key in wanted and record.status == "ok"]
 
@@ -120,11 +126,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--results", type=Path, default=Path("defaults.jsonl"))
+    parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--off", help=f"defaults to turn off, or all: sizes,{','.join(OFF)}")
     arguments = parser.parse_args()
     names = arguments.data.split(",")
     results = Results(arguments.results)
-    records = runs(arguments.data, arguments.seeds, arguments.device, results)
+    how = (arguments.data, arguments.seeds, arguments.device, arguments.show)
+    records = runs(results, *how)
     print("data  runs  RMSE  NLL  to reach  reached  95% covers  slowest fit  paired with exact")
     for name in names:
         if of(records, name):
@@ -135,9 +143,7 @@ def main() -> None:
     for name, stack, settings in ablations(chosen):
         with stack:
             file = arguments.results.with_suffix(f".without-{name.replace(' ', '-')}.jsonl")
-            without = runs(
-                arguments.data, arguments.seeds, arguments.device, Results(file), settings
-            )
+            without = runs(Results(file), *how, settings)
         print(f"\nwithout {name}: RMSE as a multiple, NLL as a difference")
         for data in names:
             pairs = [

@@ -163,7 +163,7 @@ def product_operations(bench: Bench, n: int, m: int) -> dict[torch.dtype, float]
 
 def step(bench: Bench, b: int, m: int, d: int) -> Line:
     data, model = problem(bench, 20_000, m, d)
-    optimizer = _adam(model, 1e-3, bench.device)
+    optimizer = _adam(model, FitSettings(learning_rate=1e-3), bench.device)
     index = torch.randperm(len(data), device=bench.device)[:b]
 
     def eager() -> None:
