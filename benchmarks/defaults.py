@@ -48,7 +48,7 @@ def _nll(figures: object) -> float:
 # What is patched to turn a default off.
 OFF: dict[str, Callable[[], object]] = {
     "error in the score": lambda: patch("softki.report.HeldOut.score", property(_nll)),
-    "slower points": lambda: patch("softki.training._POINT_COLUMNS", math.inf),
+    "slower points": lambda: patch("softki.adam._POINT_COLUMNS", math.inf),
     "row weight": lambda: patch("softki.calibration._ROW_WEIGHTS", (1.0,)),
     "widening": lambda: patch.multiple("softki.calibration", _BELIEVED=math.inf, _FITTED=0),
     "start of the noise": lambda: patch("softki.fitting._NOISE_ROWS", 0),

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from uci import print_versions
 
 from softki import FitSettings, SoftKI
+from softki.adam import make_adam
 from softki.batches import Data
 from softki.bench.memory import PeakMemory
 from softki.cuda_graph import GraphSteps, why_not
@@ -35,7 +36,6 @@ from softki.inference import posterior_of, statistics_of
 from softki.kernels import Matern32
 from softki.objective import backward, exact
 from softki.runtime import prepared
-from softki.training import _adam
 
 DIMENSIONS = {"cpu": (8, 26, 128), "cuda": (8, 32, 385)}
 # As in softki.triton_kernels, which needs Triton to be read.
@@ -163,7 +163,7 @@ def product_operations(bench: Bench, n: int, m: int) -> dict[torch.dtype, float]
 
 def step(bench: Bench, b: int, m: int, d: int) -> Line:
     data, model = problem(bench, 20_000, m, d)
-    optimizer = _adam(model, FitSettings(learning_rate=1e-3), bench.device)
+    optimizer = make_adam(model, FitSettings(learning_rate=1e-3), bench.device)
     index = torch.randperm(len(data), device=bench.device)[:b]
 
     def eager() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from softki import Event, FitSettings, SoftKIRegressor, engine, fit, kernels, products, training
+from softki.adam import make_adam
 from softki.batches import Batch, Data
 from softki.cuda_graph import GraphSteps
 from softki.engine import Engine, PlainEngine, WeightGradient, engine_for
@@ -240,7 +241,7 @@ def test_a_step_that_fails_in_a_graph_is_done_again_without() -> None:
     data = Data(x, y[:, None].clone())
     data.y[0] = torch.nan
     model = SoftKI(x[:32].double(), Matern32(4), torch.ones(4)).cuda()
-    optimizer = training._adam(model, FitSettings(learning_rate=0.01), x.device)
+    optimizer = make_adam(model, FitSettings(learning_rate=0.01), x.device)
     good, bad = torch.arange(1, 257, device="cuda"), torch.arange(256, device="cuda")
     for _ in range(3):
         optimizer.zero_grad()
@@ -265,7 +266,7 @@ def test_a_factorisation_that_fails_in_a_graph_is_noticed() -> None:
     z[1] = z[0]  # K is singular, and the jitter makes it indefinite
     model = SoftKI(z, Matern32(4), torch.ones(4), jitter=-1e-9).cuda()
     model.points.requires_grad_(False)
-    optimizer = training._adam(model, FitSettings(learning_rate=0.01), x.device)
+    optimizer = make_adam(model, FitSettings(learning_rate=0.01), x.device)
     index = torch.arange(256, device="cuda")
     steps = GraphSteps(model, data, optimizer, lambda i: index, lambda step: None, 1)
     assert dict(steps.run(range(6, 7))) == {6: None}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from softki import training
+from softki import adam, training
 from softki.batches import Data
 from softki.calibration import Calibration
 from softki.exceptions import NumericalError, TrainingWarning
@@ -130,13 +130,13 @@ def test_the_score_counts_the_error_beside_the_likelihood() -> None:
 
 def test_points_move_as_far_in_many_columns_as_in_few() -> None:
     settings = FitSettings(learning_rate=0.1)
-    assert training.point_rate(settings, 1) == training.point_rate(settings, 20) == 0.1
-    assert training.point_rate(settings, 80) == pytest.approx(0.05)
-    assert training.point_rate(replace(settings, point_learning_rate=0.3), 80) == 0.3
+    assert adam.point_rate(settings, 1) == adam.point_rate(settings, 20) == 0.1
+    assert adam.point_rate(settings, 80) == pytest.approx(0.05)
+    assert adam.point_rate(replace(settings, point_learning_rate=0.3), 80) == 0.3
     model = SoftKI(torch.zeros(4, 80), make_kernel("matern32", 80), 1.0)
     peaks = {
         id(parameter): group["peak"]
-        for group in training._adam(model, settings, torch.device("cpu")).param_groups
+        for group in adam.make_adam(model, settings, torch.device("cpu")).param_groups
         for parameter in group["params"]
     }
     assert peaks.pop(id(model.points)) == pytest.approx(0.05)

@@ -13,10 +13,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
-from torch import Tensor
 
+from softki.adam import make_adam, set_rate
 from softki.batches import Batch, Data, Minibatches
 from softki.cuda_graph import GraphSteps, why_not
 from softki.engine import engine_for
@@ -34,14 +35,10 @@ from softki.solvers import solve_whitened
 from softki.statistics import GramStatistics
 from softki.training_data import MinibatchesByStep, TrainingData
 
-# Share of the steps in which the learning rate rises to its peak.
-_WARM_UP = 0.05
 # How often a fit is evaluated on its held-out rows, at most.
 _EVALUATIONS = 24
 # The posterior of an evaluation looks at this many training rows, at most.
 _EVALUATION_ROWS = 65_536
-# Beyond this many columns, points move less in each.
-_POINT_COLUMNS = 20
 # Skipped steps in a row after which a fit gives up.
 _MAX_SKIPPED = 5
 
@@ -79,7 +76,7 @@ class Trainer:
         self.model, self.data, self.settings = model, data, settings
         self.report, self.callbacks, self.last = report, callbacks, last
         self.held_out = data.held_out
-        self.optimizer = _adam(model, settings, data.device)
+        self.optimizer = make_adam(model, settings, data.device)
         size = settings.batch_size
         self.minibatches: MinibatchesByStep | None = None
         if size is not None and size < data.training_count:
@@ -170,7 +167,7 @@ class Trainer:
     def _step(self, step: int, batches: Iterable[Batch]) -> _Outcome:
         """One step of Adam; a gradient that is not finite never reaches the parameters."""
         fallbacks = self.report.fallbacks.total()
-        self._set_rate(step)
+        set_rate(self.optimizer, self.settings, step)
         self.optimizer.zero_grad()
         try:
             adjoint = backward(self.model, batches, self.objective)
@@ -248,9 +245,9 @@ class Trainer:
         index = (
             minibatches.index if isinstance(minibatches, Minibatches) else (lambda step: training)
         )
-        return GraphSteps(
-            self.model, rows.data, self.optimizer, index, self._set_rate, self._stretch
-        )
+        optimizer = self.optimizer
+        set_graph_rate = partial(set_rate, optimizer, self.settings)
+        return GraphSteps(self.model, rows.data, optimizer, index, set_graph_rate, self._stretch)
 
     def _objective(self) -> Objective:
         named: dict[str, Objective] = {
@@ -272,24 +269,6 @@ class Trainer:
             self.report.fallbacks = stabilised.fallbacks
             return stabilised
         return objective
-
-    def _set_rate(self, step: int) -> None:
-        """The learning rate of a step, counted from 1."""
-        share = self._rate(step - 1)
-        for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):  # as a CUDA graph reads it
-                group["lr"].fill_(share * group["peak"])
-            else:
-                group["lr"] = share * group["peak"]
-
-    def _rate(self, step: int) -> float:
-        if self.settings.schedule == "constant":
-            return 1.0
-        warm_up = max(1, round(_WARM_UP * self.settings.steps))
-        if step < warm_up:
-            return (step + 1) / warm_up
-        share = (step - warm_up) / max(1, self.settings.steps - warm_up)
-        return (1 + math.cos(math.pi * share)) / 2
 
     def _out_of_patience(self, step: int, every: int) -> bool:
         patience = self.settings.patience
@@ -313,32 +292,3 @@ class Trainer:
                 TrainingWarning,
                 stacklevel=stacklevel,
             )
-
-
-def _adam(model: SoftKI, settings: FitSettings, device: torch.device) -> torch.optim.Adam:
-    """Adam with one group for the points and one for the rest; `peak` is a group's rate."""
-    others = [parameter for parameter in model.parameters() if parameter is not model.points]
-    on_cuda = device.type == "cuda"
-    groups = []
-    for parameters, peak in (
-        ([model.points], point_rate(settings, model.points.shape[1])),
-        (others, settings.learning_rate),
-    ):
-        lr = torch.tensor(peak, device=device) if on_cuda else peak
-        groups.append({"params": parameters, "lr": lr, "peak": peak})
-    return (
-        torch.optim.Adam(groups, fused=True, capturable=True)
-        if on_cuda
-        else torch.optim.Adam(groups)
-    )
-
-
-def point_rate(settings: FitSettings, columns: int) -> float:
-    """The learning rate of the points' coordinates, at its peak.
-
-    Adam moves every coordinate by about its rate, and so a point by √d times that, while rows of
-    x/T lie about as far apart at every d (`initial_temperature`). So it falls as 1/√d.
-    """
-    if settings.point_learning_rate is not None:
-        return settings.point_learning_rate
-    return settings.learning_rate * min(1.0, math.sqrt(_POINT_COLUMNS / columns))
