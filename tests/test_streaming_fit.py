@@ -277,7 +277,10 @@ def missing(folder: Path) -> Path:
         (lambda folder: (parquet(folder),), r"arm\.parquet: y must name the column to predict"),
         (lambda folder: (parquet(folder), Y), "y must be the name of a column, or a list of names"),
         (lambda folder: (parquet(folder), "raech"), "has no column 'raech': did you mean 'reach'"),
-        (lambda folder: (parquet(folder), "reach", NOISE), "noise must be the name of a column"),
+        (
+            lambda folder: (parquet(folder), "reach", NOISE),
+            "noise_variance must be the name of a column",
+        ),
         (lambda folder: (folder / "no.csv", "reach"), r"no\.csv: no such file"),
         (lambda folder: (folder / "a.txt", "reach"), r"a\.txt: the name must end in one of"),
         (lambda folder: (npy(folder)[0],), r"x\.npy: y is missing"),

@@ -38,7 +38,7 @@ def in_parquet(folder: Path, group: int = 700) -> Source:
     path = folder / f"{group}.parquet"
     if not path.exists():
         pq.write_table(table, path, row_group_size=group)
-    return open_source(path, ["s", "q"], noise="v")
+    return open_source(path, ["s", "q"], noise_variance="v")
 
 
 def ids(rows: StreamedRows, batch: Batch) -> np.ndarray:

@@ -148,7 +148,7 @@ def test_types_are_kept_or_become_float64(tmp_path: Path) -> None:
     path = parquet(tmp_path / "t.parquet", table)
     block = next(open_source(path, "y", columns=["f"]).blocks())
     assert block.rows.x.dtype == block.rows.y.dtype == np.float32
-    block = next(open_source(path, ["y"], noise="f").blocks())
+    block = next(open_source(path, ["y"], noise_variance="f").blocks())
     np.testing.assert_array_equal(block.rows.x, [[1.0, 1.0], [2.0, 0.0]])
     assert block.rows.x.dtype == np.float64
     assert block.rows.noise is not None
@@ -372,7 +372,7 @@ def test_what_cannot_be_read(data: Any, arguments: dict[str, Any], message: str)
         ({"y": "Y"}, "has no column 'Y': did you mean 'y'"),
         ({"y": "y", "columns": ["a", "y"]}, "column 'y' has more than one use"),
         ({"y": "y", "columns": []}, "has no columns for the inputs"),
-        ({"y": "y", "noise": Y}, "noise must be the name of a column where"),
+        ({"y": "y", "noise_variance": Y}, "noise_variance must be the name of a column where"),
     ],
 )
 def test_columns_that_cannot_be_used(

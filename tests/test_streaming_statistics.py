@@ -137,7 +137,7 @@ def test_held_out_rows_are_left_out_of_blocks() -> None:
 
 def test_first_passes_of_processes_add() -> None:
     x = np.random.default_rng(0).standard_normal((3000, 3))
-    source = open_source(x, y=x[:, :2], noise=x[:, 0] ** 2 + 1)
+    source = open_source(x, y=x[:, :2], noise_variance=x[:, 0] ** 2 + 1)
     whole = FirstPass.over(source, 1, 500)
     stretches = [range(0, 0), range(0, 1000), range(1000, 2999), range(2999, 3000)]
     parts = [FirstPass.over(source, 1, 500, stretch) for stretch in stretches]

@@ -17,7 +17,7 @@ from softki.streaming.source import Source
 
 
 def open_source(
-    data: Any, y: Any = None, noise: Any = None, columns: Sequence[str] | None = None
+    data: Any, y: Any = None, noise_variance: Any = None, columns: Sequence[str] | None = None
 ) -> Source:
     """The rows of data that may be larger than memory.
 
@@ -28,7 +28,7 @@ def open_source(
             iterated.
         y: of files and data sets, the column, or the columns, to predict; of an array or a `.npy`
             file, another with the targets; of batches, nothing.
-        noise: likewise, the column with the known noise variance, or an array.
+        noise_variance: likewise, the column with the known noise variance, or an array.
         columns: the inputs; by default all others.
 
     Example:
@@ -40,18 +40,20 @@ def open_source(
     if paths is not None:
         from softki.streaming.tables import file_source
 
-        return file_source(paths, _names("y", y), _names("noise", noise), columns)
+        return file_source(paths, _names("y", y), _names("noise_variance", noise_variance), columns)
     if is_dataset(data):
         from softki.streaming.arrow_datasets import dataset_source
 
-        return dataset_source(data, _names("y", y), _names("noise", noise), columns)
+        return dataset_source(
+            data, _names("y", y), _names("noise_variance", noise_variance), columns
+        )
     if isinstance(data, np.ndarray | Tensor) or is_npy(data):
         if y is None:
             raise InvalidInputError(
                 f"{data if is_npy(data) else 'X'}: y is missing: give an array, or a .npy file, of "
                 "the targets"
             )
-        return array_source(data, y, noise, columns)
+        return array_source(data, y, noise_variance, columns)
     if hasattr(data, "columns"):
         raise InvalidTypeError(
             f"a table of the type {type(data).__name__} is in memory already: fit to it directly"
@@ -61,14 +63,14 @@ def open_source(
             f"data of the type {type(data).__name__} cannot be read: give files, a "
             "pyarrow.dataset.Dataset, arrays, or an object that gives batches (X, y)"
         )
-    if (y is not None or noise is not None) and not isinstance(data, Iterator):
+    if (y is not None or noise_variance is not None) and not isinstance(data, Iterator):
         raise InvalidInputError(
             "y and noise variance are in the batches (X, y, noise variance): give X alone"
         )
     return iterable_source(data, columns)
 
 
-def source_of(X: Any, y: Any = None, noise: Any = None) -> Source | None:
+def source_of(X: Any, y: Any = None, noise_variance: Any = None) -> Source | None:
     """The rows as a source; None where X is a table in memory.
 
     Without y, a list is one of batches if its first item is a pair or triple of tables.
@@ -86,7 +88,7 @@ def source_of(X: Any, y: Any = None, noise: Any = None) -> Source | None:
         or (isinstance(X, list | tuple) and len(X) > 0 and all(map(is_path, X)))
         or _gives_batches(X, y)
     )
-    return open_source(X, y, noise) if is_source else None
+    return open_source(X, y, noise_variance) if is_source else None
 
 
 def _gives_batches(X: Any, y: Any) -> bool:
