@@ -17,6 +17,10 @@ class NumericalError(SoftKIError, ArithmeticError):
     """A factorisation failed or a result is not finite; the message says which and why."""
 
 
+class ProcessError(SoftKIError, RuntimeError):
+    """Another process of the fit died, left or did not answer; the message names it if it can."""
+
+
 class SoftKIWarning(UserWarning):
     """Base of every warning that softki gives."""
 
