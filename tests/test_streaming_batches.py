@@ -6,17 +6,22 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from softki.exceptions import InvalidInputError
 from softki.streaming import Source, StreamedRows, open_source, rows
+from softki.streaming.arrays import array_source
 from softki.streaming.held_out import HeldOutRows
+from softki.streaming.minibatches import StreamedMinibatches
 from softki.streaming.prefetch import Prefetch
 from softki.streaming.rows import Rows
+from softki.streaming.shards import Shards, shares
 from softki.streaming.shuffle import ShuffledBatches
 
 N = 6000
@@ -106,31 +111,76 @@ def test_a_sequence_is_read_once_an_epoch() -> None:
 
 @pytest.mark.parametrize("make", [arrays, sequence])
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
-def test_shards_are_disjoint_and_give_as_many_batches(make: object, world: int) -> None:
-    held_out = HeldOutRows(np.arange(500))  # all in the first shard
-    shards = [
-        ShuffledBatches(make(), 40, 0, held_out, shard=(rank, world), buffer_rows=300)  # type: ignore[operator]
+def test_processes_share_every_batch(make: object, world: int) -> None:
+    held_out = HeldOutRows(np.arange(500))  # all in the first stretch
+    found = [
+        positions(
+            ShuffledBatches(
+                make(),  # type: ignore[operator]
+                40,
+                0,
+                held_out,
+                shards=Shards.even(N, rank, world),
+                buffer_rows=300,
+            ).epoch(1)
+        )
         for rank in range(world)
     ]
-    found = [positions(shard.epoch(1)) for shard in shards]
-    assert len({len(batches) for batches in found}) == 1
-    assert len(found[0]) == (N // world - 500) // 40
+    assert {len(batches) for batches in found} == {5500 // 40}
+    for parts in zip(*found, strict=True):
+        assert sum(map(len, parts)) == 40
+        assert max(abs(len(part) - 40 / world) for part in parts[1:] or parts) < 4
     everything = list(chain(*chain(*found)))
-    assert len(everything) == len(set(everything))
+    assert len(everything) == len(set(everything)) == 5480
     assert min(everything) >= 500
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=6).filter(any), st.integers(1, 20))
+def test_shares_of_batches_add_up(counts: list[int], size: int) -> None:
+    total = sum(counts)
+    given = [shares(np.array(counts), k) for k in (*range(0, total, size), total)]
+    assert [int(each.sum()) for each in given] == [*range(0, total, size), total]
+    assert given[-1].tolist() == counts
+    for before, after in pairwise(given):
+        assert (after >= before).all()
+    for each in given:
+        assert np.abs(each - np.array(counts) * each.sum() / total).max() < len(counts)
+
+
+def test_a_process_with_few_rows_or_none_does_as_many_batches() -> None:
+    found = []
+    for rank, part in enumerate((X[:5990], X[:0], X[5990:])):
+        source = array_source(part, -part[:, 0], may_be_empty=True)
+        source.start_at((0, 5990, 5990)[rank])
+        shards = Shards.of_counts([5990, 0, 10], rank)
+        batches = ShuffledBatches(source, 100, 0, shards=shards, buffer_rows=1000)
+        found.append(positions(batches.epoch(0)))
+        assert positions(batches.epoch(0, 31)) == found[-1][31:]
+        ahead = StreamedMinibatches(batches, torch.device("cpu"))
+        again = [ahead.batch(step).x[:, 0].int().tolist() for step in range(70)]
+        assert again[:60] == found[-1]
+        ahead.close()
+    assert [len(batches) for batches in found] == [60] * 3
+    assert all(sum(map(len, parts)) == 100 for parts in zip(*found, strict=True))
+    assert sorted(chain(*chain(*found))) == list(range(N))
+    assert not any(found[1])
+    assert 5 < sum(map(bool, found[2])) <= 10
 
 
 def test_shards_of_few_groups() -> None:
     source = open_source([(X, -X[:, 0])])
-    found = [positions(ShuffledBatches(source, 50, 0, shard=(r, 4)).epoch(0)) for r in range(4)]
+    found = [
+        positions(ShuffledBatches(source, 50, 0, shards=Shards.even(N, r, 4)).epoch(0))
+        for r in range(4)
+    ]
     assert sorted(chain(*chain(*found))) == list(range(N))
 
 
-def test_batches_larger_than_a_shard_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="a batch of 2001 rows is more than the 2000 train"):
-        ShuffledBatches(arrays(), 2001, 0, shard=(0, 3))
-    with pytest.raises(InvalidInputError, match="shard must be"):
-        ShuffledBatches(arrays(), 10, 0, shard=(3, 3))
+def test_batches_larger_than_all_rows_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="a batch of 6001 rows is more than the 6000 train"):
+        ShuffledBatches(arrays(), 6001, 0, shards=Shards.even(N, 0, 3))
+    with pytest.raises(InvalidInputError, match="rank must be from 0 to 2, got 3"):
+        Shards.even(N, 3, 3)
 
 
 def threads() -> list[threading.Thread]:

@@ -6,15 +6,18 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 from softki.batches import Batch
 from softki.exceptions import InvalidInputError
+from softki.processes import Processes
 from softki.standardize import Standardizer
 from softki.streaming import Source, StreamedRows, open_source
 from softki.streaming.first_pass import FirstPass
@@ -122,27 +125,34 @@ def test_few_rows_have_none_held_out() -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_processes_agree(tmp_path: Path, known: bool) -> None:
     """Where each reads its own rows, sums of what they found stand for all."""
-    source = in_parquet(tmp_path) if known else grouped(500)
-    alone = StreamedRows.open(source, seed=1, dtype=torch.float64)
-    found: list[FirstPass] = []
-
-    def collect(first: FirstPass) -> FirstPass:
-        found.append(first)
-        return first
-
-    def total(first: FirstPass) -> FirstPass:
-        return functools.reduce(FirstPass.__add__, found)
+    pa.csv.write_csv(pq.read_table(in_parquet(tmp_path).parts[0].name), tmp_path / "t.csv")
 
     def fresh() -> Source:
-        return in_parquet(tmp_path) if known else grouped(500)
+        if known:
+            return in_parquet(tmp_path)
+        return open_source(tmp_path / "t.csv", ["s", "q"], noise_variance="v")
+
+    alone = StreamedRows.open(fresh(), seed=1, dtype=torch.float64)
+    found: list[FirstPass] = []
+
+    class Collecting(Processes):
+        """Sees the first passes, one process after the other."""
+
+        def gather(self, value: Any) -> list[Any]:
+            return [value] * self.size
+
+        def reduce(self, value: Any, add: Any) -> Any:
+            found.append(value)
+            return functools.reduce(add, found[:3]) if len(found) > 3 else value
 
     for rank in range(3):
         with pytest.raises(InvalidInputError, match="the sum over all") if known else nullcontext():
-            StreamedRows.open(fresh(), 1, shard=(rank, 3), combine=collect)
+            StreamedRows.open(fresh(), 1, processes=Collecting(rank, 3))
     assert len(found) == (3 if known else 0)
     training = []
     for rank in range(3):
-        shared = StreamedRows.open(fresh(), 1, dtype=torch.float64, shard=(rank, 3), combine=total)
+        processes = Collecting(rank, 3)
+        shared = StreamedRows.open(fresh(), 1, dtype=torch.float64, processes=processes)
         assert shared.held_out is not None
         assert alone.held_out is not None
         torch.testing.assert_close(shared.held_out.x, alone.held_out.x)

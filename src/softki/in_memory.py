@@ -12,6 +12,7 @@ from torch import Tensor
 
 from softki.batches import Batch, Data, Minibatches
 from softki.exceptions import InvalidInputError
+from softki.processes import ALONE
 
 # Fewer held-out rows say nothing, more say nothing new.
 LEAST_HELD_OUT, MOST_HELD_OUT = 5, 10_000
@@ -60,6 +61,7 @@ class InMemoryRows:
     """
 
     is_streamed = False
+    processes = ALONE
 
     def __init__(self, data: Data, split: Split) -> None:
         self.data = data

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch
+from softki.processes import Processes
 
 
 class Chunked(Protocol):
@@ -75,6 +76,11 @@ class TrainingData(Chunked, Protocol):
         ...
 
     @property
+    def processes(self) -> Processes:
+        """Those that share the rows."""
+        ...
+
+    @property
     def held_out(self) -> Batch | None:
         """The rows that training does not see."""
         ...
@@ -102,5 +108,5 @@ class TrainingData(Chunked, Protocol):
         ...
 
     def minibatches(self, size: int, seed: int) -> MinibatchesByStep:
-        """Random minibatches of the training rows."""
+        """Random minibatches of the training rows; of several processes, each has its part."""
         ...

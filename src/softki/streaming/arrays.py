@@ -18,10 +18,17 @@ from softki.tables import as_tensor, column_names
 _PAIRS = "each batch must be a pair (X, y) or a triple (X, y, noise variance)"
 
 
-def array_source(x: Any, y: Any, noise: Any = None, columns: Sequence[str] | None = None) -> Source:
+def array_source(
+    x: Any,
+    y: Any,
+    noise: Any = None,
+    columns: Sequence[str] | None = None,
+    may_be_empty: bool = False,
+) -> Source:
     """Rows of arrays in memory, memory-mapped arrays, or `.npy` files.
 
-    A file is mapped anew for each block, so that what was read does not stay in memory.
+    A file is mapped anew for each block, so that what was read does not stay in memory. Files have
+    the rows of all processes, where there are several; arrays have those of this one.
     """
     tables = {"X": x, "y": y} | ({} if noise is None else {"noise": noise})
     tables = {name: _opened(table, name) for name, table in tables.items()}
@@ -37,14 +44,17 @@ def array_source(x: Any, y: Any, noise: Any = None, columns: Sequence[str] | Non
     width = tables["X"].shape[1]
     size = block_rows(width + sum(targets))
     parts = [_ArrayPart(tables, i, min(i + size, count)) for i in range(0, count, size)]
+    files = [table.path for table in tables.values() if isinstance(table, _NpyFile)]
     return Source(
         parts,
         _names(columns, width),
         _target_names(targets),
         None if noise is None else "noise",
         single_target=not targets,
-        files=[table.path for table in tables.values() if isinstance(table, _NpyFile)],
+        files=files,
         is_named=columns is not None,
+        is_shared=bool(files),
+        may_be_empty=may_be_empty,
     )
 
 
@@ -66,6 +76,7 @@ def iterable_source(batches: Iterable[Any], columns: Sequence[str] | None = None
             None if noise is None else "noise",
             single_target=y.ndim == 1,
             is_named=names is not None,
+            is_shared=False,
         )
     raise InvalidInputError("there are no batches: the iterable is empty")
 

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-
-from softki.exceptions import InvalidInputError
-
-# This process and the number of processes that share the rows.
-Shard = tuple[int, int]
-ONE_PROCESS: Shard = (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +30,14 @@ class Layout:
             (3, 9, [0, 3, 5])
         """
         part = np.repeat(np.arange(len(sizes)), [len(groups) for groups in sizes])
-        index = np.concatenate([np.arange(len(groups)) for groups in sizes])
-        rows = np.concatenate([np.asarray(groups, dtype=np.int64) for groups in sizes])
-        return cls(part, index.astype(np.int64), np.cumsum(rows) - rows, rows)
+        none = np.empty(0, dtype=np.int64)
+        index = np.concatenate([none, *(np.arange(len(groups)) for groups in sizes)])
+        rows = np.concatenate([none, *(np.asarray(groups, dtype=np.int64) for groups in sizes)])
+        return cls(part, index, np.cumsum(rows) - rows, rows)
+
+    def starting_at(self, position: int) -> Layout:
+        """The same groups, where the first row has that position."""
+        return replace(self, position=self.position + position)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -52,16 +51,3 @@ class Layout:
         """The groups that have rows in a stretch of positions."""
         ends = self.position + self.rows
         return np.flatnonzero((ends > stretch.start) & (self.position < stretch.stop))
-
-
-def stretch_of(total: int, shard: Shard) -> range:
-    """The positions of the rows that a process reads: as many in each, but for one row.
-
-    Example:
-        >>> [stretch_of(10, (rank, 3)) for rank in range(3)]
-        [range(0, 3), range(3, 6), range(6, 10)]
-    """
-    rank, world = shard
-    if not 0 <= rank < world:
-        raise InvalidInputError(f"shard must be (rank, world) with 0 ≤ rank < world, got {shard}")
-    return range(total * rank // world, total * (rank + 1) // world)

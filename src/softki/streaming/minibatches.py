@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from itertools import count
 
 import torch
 
 from softki.batches import Batch
 from softki.streaming.prefetch import prefetched
-from softki.streaming.prepared import as_batch, slices
+from softki.streaming.prepared import as_batch, cut, each, part_of
 from softki.streaming.shuffle import ShuffledBatches
 
 
@@ -59,9 +60,10 @@ def _batches(
     shuffled: ShuffledBatches, device: torch.device, step: int
 ) -> Generator[Batch, None, None]:
     """The batches from a step on; many are read and sent at once, and cut here."""
+    steps = (k % shuffled.batches_per_epoch for k in count(step))
+    nothing = each(as_batch(shuffled.nothing), lambda tensor: tensor.to(device))
     with closing(prefetched(_stretches(shuffled, step), device)) as stretches:
-        for stretch in stretches:
-            yield from slices(stretch, shuffled.size)
+        yield from cut(stretches, shuffled.sizes(steps), nothing, part_of)
 
 
 def _stretches(shuffled: ShuffledBatches, step: int) -> Iterator[Batch]:

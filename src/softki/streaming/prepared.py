@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 from softki.batches import Batch
 from softki.standardize import Standardizer
 from softki.streaming.rows import Rows
+
+SomeRows = TypeVar("SomeRows", Batch, Rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,4 +67,27 @@ def slices(batch: Batch, size: int) -> Iterator[Batch]:
         [2, 2, 1]
     """
     for start in range(0, len(batch.x), size):
-        yield each(batch, itemgetter(slice(start, start + size)))
+        yield part_of(batch, slice(start, start + size))
+
+
+def part_of(batch: Batch, part: slice) -> Batch:
+    """Some rows of a batch."""
+    return each(batch, itemgetter(part))
+
+
+def cut(
+    parts: Iterator[SomeRows],
+    sizes: Iterable[int],
+    nothing: SomeRows,
+    take: Callable[[SomeRows, slice], SomeRows],
+) -> Iterator[SomeRows]:
+    """The rows of the parts in batches of the given sizes, of which each part has whole ones.
+
+    A batch of no rows waits for no part.
+    """
+    part, start = nothing, 0
+    for size in sizes:
+        if size and start == len(part.x):
+            part, start = next(parts), 0
+        yield take(part, slice(start, start + size))
+        start += size

@@ -49,6 +49,9 @@ class Source:
         single_target: whether the targets are one column, and not a table of one.
         files: that must not change while they are read.
         is_named: whether the names of the inputs are the user's.
+        is_shared: whether these are the rows of all processes, where there are several, and not
+            those of this process.
+        may_be_empty: whether there may be no rows, as in one process of several.
     """
 
     def __init__(
@@ -60,10 +63,13 @@ class Source:
         single_target: bool = True,
         files: Iterable[Path] = (),
         is_named: bool = True,
+        is_shared: bool = True,
+        may_be_empty: bool = False,
     ) -> None:
         self.parts, self.files = list(parts), Files(files)
         self.columns, self.targets, self.noise = list(columns), list(targets), noise
-        self.single_target, self.is_named = single_target, is_named
+        self.single_target, self.is_named, self.is_shared = single_target, is_named, is_shared
+        self.may_be_empty = may_be_empty
         self._layout: Layout | None = None
         known = [part.sizes for part in self.parts if part.sizes is not None]
         if len(known) == len(self.parts):
@@ -86,6 +92,10 @@ class Source:
     def __len__(self) -> int:
         """Number of rows."""
         return self.layout.total
+
+    def start_at(self, position: int) -> None:
+        """Let positions begin there: after the rows of other processes."""
+        self._layout = self.layout.starting_at(position)
 
     def up_to(self, count: int) -> Rows | None:
         """All rows at once, if they are no more than so many."""
@@ -189,7 +199,7 @@ class Source:
             )
 
     def _checked(self, sizes: Sequence[Sequence[int]]) -> Layout:
-        if not sum(map(sum, sizes)):
+        if not self.may_be_empty and not sum(map(sum, sizes)):
             names = self.parts[0].name if self.parts else "the source"
             raise InvalidInputError(f"{names}: has no rows")
         return Layout.of(sizes)

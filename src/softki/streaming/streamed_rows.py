@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
+from operator import add
 
 import torch
 from torch import Tensor
@@ -11,13 +12,14 @@ from torch import Tensor
 from softki.batches import Batch, chunk_rows
 from softki.exceptions import InvalidInputError
 from softki.in_memory import held_out_count
+from softki.processes import ALONE, Processes
 from softki.streaming.first_pass import FirstPass
 from softki.streaming.held_out import HeldOutRows
-from softki.streaming.layout import ONE_PROCESS, Shard, stretch_of
 from softki.streaming.minibatches import StreamedMinibatches
 from softki.streaming.prefetch import prefetched
-from softki.streaming.prepared import Preparation, as_batch, each, slices
+from softki.streaming.prepared import Preparation, as_batch, each, part_of, slices
 from softki.streaming.rows import Rows, rechunked
+from softki.streaming.shards import Shards
 from softki.streaming.shuffle import ShuffledBatches
 from softki.streaming.source import Source
 
@@ -38,10 +40,12 @@ class StreamedRows:
         held_out_share: of the rows; at most 10,000 are held out.
         dtype: of the batches.
         device: of the batches.
-        shard: this process and their number; chunks and minibatches are of its rows.
+        processes: that share the rows; chunks and minibatches are of those of this process.
+        shards: which rows each of them reads; by default, this process reads all.
         preparation: of the rows; by default, they are standardised by what the first pass found.
 
     Attributes:
+        processes: that share the rows.
         source: of the rows.
         x_standardizer, y_standardizer: mean and scale of inputs and targets.
         noise_unit: mean of the known noise variance, if there is one.
@@ -69,27 +73,29 @@ class StreamedRows:
         held_out_share: float = 0.1,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        shard: Shard = ONE_PROCESS,
+        processes: Processes = ALONE,
+        shards: Shards | None = None,
         preparation: Preparation | None = None,
     ) -> None:
-        if first.x.count != len(source):
+        self.source, self.dtype, self.processes = source, dtype, processes
+        self._shards = Shards.even(len(source)) if shards is None else shards
+        self._total = self._shards.total
+        if first.x.count != self._total:
             raise InvalidInputError(
-                f"the first pass has seen {first.x.count} of {len(source)} rows: with several "
-                "processes, combine must give the sum over all of them"
+                f"the first pass has seen {first.x.count} of {self._total} rows: with several "
+                "processes, it must be the sum over all of them"
             )
-        self.source, self.dtype, self.shard = source, dtype, shard
         self.device = torch.device(device)
         self.dimension, self.targets = len(source.columns), len(source.targets)
         self._prepared = preparation or first.preparation(source, dtype)
         self.x_standardizer, self.y_standardizer = self._prepared.x, self._prepared.y
         self.noise_unit = self._prepared.noise_unit
         self.knows_noise = self.noise_unit is not None
-        self._stretch = stretch_of(len(source), shard)
-        count = held_out_count(len(source), held_out_share)
+        count = held_out_count(self._total, held_out_share)
         positions, rows = first.lowest.ordered()
         self.held_out_index = torch.from_numpy(positions[:count])
         self._held_out = HeldOutRows(positions[:count])
-        self.training_count = len(source) - count
+        self.training_count = self._total - count
         self.held_out = self._on_device(rows.take(slice(count))) if count else None
         self._sample = self._on_device(rows.take(slice(count, None)))
 
@@ -101,11 +107,14 @@ class StreamedRows:
         held_out_share: float = 0.1,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        shard: Shard = ONE_PROCESS,
-        combine: Callable[[FirstPass], FirstPass] = lambda first: first,
+        processes: Processes = ALONE,
         preparation: Preparation | None = None,
     ) -> StreamedRows:
         """Make the first pass.
+
+        With several processes, each reads its own stretch of files and data sets, if their number
+        of rows is known beforehand, and all of them in this pass otherwise. Arrays and batches are
+        rows that this process has; they come after those of the processes before it.
 
         Args:
             source: of the rows.
@@ -113,24 +122,27 @@ class StreamedRows:
             held_out_share: of the rows; at most 10,000 are held out.
             dtype: of the batches.
             device: of the batches.
-            shard: this process and their number.
-            combine: gives the sum over the processes. It is called where the number of rows is
-                known beforehand, and each process reads its own; otherwise each reads all.
+            processes: that share the rows.
             preparation: of the rows; by default, they are standardised by what the pass finds.
         """
         width = len(source.columns) + len(source.targets)
         sample_rows = max(1, min(_SAMPLE_ROWS, _SAMPLE_NUMBERS // width))
-        if source.knows_layout:
-            stretch = stretch_of(len(source), shard)
-            first = combine(FirstPass.over(source, seed, sample_rows, stretch))
+        shards = _own_rows(source, processes)
+        if shards is None and source.knows_layout:
+            shards = Shards.even(len(source), processes.rank, processes.size)
+        stretch = None if shards is None else shards.own
+        first = processes.together(lambda: FirstPass.over(source, seed, sample_rows, stretch))
+        processes.together(source.check_unchanged)
+        if shards is None:  # all processes have read all rows
+            shards = Shards.even(len(source), processes.rank, processes.size)
         else:
-            first = FirstPass.over(source, seed, sample_rows)
-        source.check_unchanged()
-        return cls(source, first, held_out_share, dtype, device, shard, preparation)
+            first = processes.reduce(first, add)
+        _check_same_rows(processes, shards)
+        return cls(source, first, held_out_share, dtype, device, processes, shards, preparation)
 
     def __len__(self) -> int:
         """All rows, of all processes and with those that are held out."""
-        return len(self.source)
+        return self._total
 
     @property
     def inputs(self) -> Tensor:
@@ -155,18 +167,23 @@ class StreamedRows:
     def minibatches(
         self, size: int, seed: int, buffer_rows: int | None = None
     ) -> StreamedMinibatches:
-        """Random minibatches of the training rows of this process, read in the background."""
+        """Random minibatches, of which this process has its part, read in the background."""
         batches = ShuffledBatches(
-            self.source, size, seed, self._held_out, self._prepared, self.shard, buffer_rows
+            self.source, size, seed, self._held_out, self._prepared, self._shards, buffer_rows
         )
         return StreamedMinibatches(batches, self.device)
+
+    @property
+    def nothing(self) -> Batch:
+        """No rows, as a process may have none."""
+        return part_of(self._sample, slice(0, 0))
 
     def _on_device(self, rows: Rows) -> Batch:
         return each(as_batch(self._prepared(rows)), lambda tensor: tensor.to(self.device))
 
     def _training_rows(self) -> Iterator[Rows]:
         """Those of this process, as they are read."""
-        for block in self.source.between(self._stretch):
+        for block in self.source.between(self._shards.own):
             yield self._prepared(self._held_out.training(block))
         self.source.check_unchanged()
 
@@ -180,10 +197,35 @@ class Chunks:
     def __iter__(self) -> Iterator[Batch]:
         # Small chunks are read and sent together, and cut here.
         together = self._size * max(1, _TOGETHER // self._size)
+        batch = None
         with closing(prefetched(self._batches(together), self._rows.device)) as batches:
             for batch in batches:
                 yield from slices(batch, self._size)
+        if batch is None:  # of several processes, this has no rows
+            yield self._rows.nothing
 
     def _batches(self, size: int) -> Iterator[Batch]:
         for rows in rechunked(self._rows._training_rows(), size):
             yield as_batch(rows)
+
+
+def _own_rows(source: Source, processes: Processes) -> Shards | None:
+    """Where each process has rows of its own: its place among them."""
+    if source.is_shared or not processes.are_several:
+        return None
+    source.may_be_empty = True
+    count = processes.together(lambda: len(source))
+    shards = Shards.of_counts(processes.gather(count), processes.rank)
+    if not shards.total:
+        raise InvalidInputError("no process has any rows")
+    source.start_at(shards.own.start)
+    return shards
+
+
+def _check_same_rows(processes: Processes, shards: Shards) -> None:
+    for rank, total in enumerate(processes.gather(shards.total)):
+        if total != shards.total:
+            raise InvalidInputError(
+                f"process {rank} finds {total} rows, and process {processes.rank} {shards.total}: "
+                "all processes must open the same files"
+            )
