@@ -40,6 +40,7 @@ from softki.storage.documents import (
     statistics_document,
     statistics_of,
 )
+from softki.storage.layouts import placed, rows_first, strides_of
 from softki.storage.sealed import seal, unseal
 from softki.storage.stand_ins import StoredKernel
 
@@ -73,12 +74,10 @@ def save(
     check_is_fitted(estimator)
     tensors = _tensors(estimator)
     document = _document(estimator) | {
-        # Products round differently with the layout of their factors, so that it is kept.
-        "strides": {name: list(tensor.stride()) for name, tensor in tensors.items()},
+        "strides": strides_of(tensors),
         "extra": _checked_extra(extra),
     }
-    rows_first = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, seal(document, rows_first))
+    write_atomically(path, seal(document, rows_first(tensors)))
 
 
 def load(path: str | PathLike[str], device: str | torch.device = "auto") -> SoftKIRegressor:
@@ -99,7 +98,7 @@ def load_with_metadata(
     """The estimator, and what `read_metadata` gives, from one reading of the file."""
     place, file = checked_device(device), unseal(path)
     try:
-        tensors = _placed(file.tensors(), file.document["strides"], place)
+        tensors = placed(file.tensors(), file.document["strides"], place)
         return _estimator(file.document, tensors), file.document
     except torch.cuda.OutOfMemoryError:
         raise
@@ -164,7 +163,7 @@ def _estimator(document: Document, tensors: Tensors) -> SoftKIRegressor:
 
 @torch.no_grad()
 def _tensors(estimator: SoftKIRegressor) -> Tensors:
-    """Every tensor of a fit by name, each a copy; that of a foreign kernel is k(z, z)."""
+    """Every tensor of a fit by name; that of a foreign kernel is k(z, z)."""
     fit, model = estimator.fit_, estimator.fit_.model
     parts: dict[str, dict[str, Any]] = {
         "model": model.state_dict(),
@@ -177,7 +176,7 @@ def _tensors(estimator: SoftKIRegressor) -> Tensors:
         rest = {k: v for k, v in parts["model"].items() if not k.startswith("kernel.")}
         parts["model"] = rest | {"kernel_matrix": kernel_matrix(model.kernel, model.points)}
     return {
-        f"{part}.{name}": value.detach().clone()
+        f"{part}.{name}": value
         for part, values in parts.items()
         for name, value in values.items()
         if isinstance(value, Tensor)
@@ -204,16 +203,6 @@ def _posterior(tensors: Tensors) -> Posterior:
 
 def _standardizer(tensors: Tensors) -> Standardizer:
     return Standardizer(**{name: tensor.cpu() for name, tensor in tensors.items()})
-
-
-def _placed(tensors: Tensors, strides: dict[str, list[int]], device: torch.device) -> Tensors:
-    """The tensors on the device, each in the layout it had."""
-    return {
-        name: torch.empty_strided(
-            tensor.shape, strides[name], dtype=tensor.dtype, device=device
-        ).copy_(tensor)
-        for name, tensor in tensors.items()
-    }
 
 
 def _part(tensors: Tensors, part: str) -> Tensors:

@@ -54,7 +54,7 @@ def seal(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
         "format": FORMAT,
         "version": str(FORMAT_VERSION),
         "sha256": _BLANK.decode(),
-        "document": json.dumps(document, default=_number),
+        "document": json.dumps(document, default=plain_number),
     }
     data = safetensors.torch.save(dict(tensors), metadata)
     size = int.from_bytes(data[:8], "little")
@@ -118,7 +118,7 @@ def _read_head(path: Path, file: BinaryIO) -> tuple[bytes, dict[str, str]]:
     return head, metadata
 
 
-def _number(value: Any) -> bool | int | float:
+def plain_number(value: Any) -> bool | int | float:
     """A number of NumPy's as one of Python's."""
     if isinstance(value, np.bool_):
         return bool(value)
