@@ -68,6 +68,7 @@ class GraphSteps:
         self._model, self._data, self._optimizer = model, data, optimizer
         self._index_of, self._set_rate = index, set_rate
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._first: int | None = None  # 1, or where a training was resumed
         self._index = index(0).clone()
         self._slot = torch.zeros(1, dtype=torch.long, device=data.x.device)
         self._outcomes = torch.zeros(longest, 2, dtype=torch.float64, device=data.x.device)
@@ -75,7 +76,9 @@ class GraphSteps:
 
     def run(self, steps: range) -> Iterator[tuple[int, float | None]]:
         """Do these steps; then yield each with its log likelihood, or None where it failed."""
-        if self._graph is None and steps.start <= _WARM_UP:
+        if self._first is None:
+            self._first = steps.start
+        if self._graph is None and steps.start < self._first + _WARM_UP:
             yield from ((step, None) for step in steps[:_WARM_UP])
             steps = steps[_WARM_UP:]
         if self._graph is None and self.trouble is None and len(steps):

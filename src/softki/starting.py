@@ -12,6 +12,7 @@ from softki.exceptions import InvalidInputError
 from softki.initialization import initial_points, initial_temperature
 from softki.kernels import make_kernel
 from softki.model import SoftKI
+from softki.processes import ALONE, Processes
 from softki.refitting import refit_scales
 from softki.report import FitReport
 from softki.rows import Rows
@@ -43,26 +44,51 @@ def start(
     seconds: dict[str, float] = {}
     with timed(seconds, "initialization", data.device):
         if model is None:
-            model = initial_model(data.inputs, settings, generator)
+            model = initial_model(data.inputs, settings, generator, data.processes)
             if noise_variance is None:
                 set_initial_noise(model, Data(*data.sample(_NOISE_ROWS)))
             else:
                 model.noise_variance = noise_variance
         _check_model(model, data)
+        data.processes.copy_from_first(list(model.state_dict().values()))
     return model, seconds
 
 
-def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) -> SoftKI:
+def model_again(
+    data: TrainingData, settings: FitSettings, model: SoftKI | None, parameters: dict[str, Tensor]
+) -> SoftKI:
+    """The model that is to be trained further, with these parameters and without k-means."""
+    if model is None:
+        model = _model_at(parameters["points"].to(data.device), settings)
+    _check_model(model, data)
+    model.load_state_dict(parameters)
+    return model
+
+
+def initial_model(
+    x: Tensor, settings: FitSettings, generator: torch.Generator, processes: Processes = ALONE
+) -> SoftKI:
     """The model before training: k-means points divided by T₀, default kernel and noise."""
-    d = x.shape[1]
-    T0 = torch.tensor(initial_temperature(d), dtype=torch.float64, device=x.device)
-    points = initial_points(x, settings.points, generator)
+
+    def centres() -> Tensor:
+        return initial_points(x, settings.points, generator)
+
+    if processes.are_several:
+        points = processes.from_first(lambda: centres().cpu()).to(x.device)
+    else:
+        points = centres()
+    return _model_at(points, settings)
+
+
+def _model_at(points: Tensor, settings: FitSettings) -> SoftKI:
+    d = points.shape[1]
+    T0 = torch.tensor(initial_temperature(d), dtype=torch.float64, device=points.device)
     if settings.temperature == "none":
         temperature = None
     else:
         points = points / T0
         temperature = T0 if settings.temperature == "one" else T0.expand(d)
-    return SoftKI(points, make_kernel(settings.kernel, d), temperature).to(x.device)
+    return SoftKI(points, make_kernel(settings.kernel, d), temperature).to(points.device)
 
 
 def set_initial_noise(model: SoftKI, data: Chunked) -> None:
@@ -101,6 +127,7 @@ def new_report(
         jitter=model.jitter,
         planned_steps=settings.steps,
         is_streamed=data.is_streamed,
+        processes=data.processes.size,
         seconds=seconds,
     )
 

@@ -22,17 +22,16 @@ from softki.batches import Batch, Data, Minibatches
 from softki.cuda_graph import GraphSteps, why_not
 from softki.engine import engine_for
 from softki.evaluation import Predictions
-from softki.exceptions import NumericalError, TrainingWarning
+from softki.exceptions import InvalidInputError, NumericalError, TrainingWarning
 from softki.hutchinson import Hutchinson
 from softki.in_memory import InMemoryRows
 from softki.model import SoftKI
-from softki.objective import Objective, Stabilised, backward, exact
+from softki.objective import Objective, Stabilised, backward, exact, exact_or_none
 from softki.posterior import Posterior
 from softki.report import Callback, Event, FitReport, HeldOut
 from softki.rows import Rows
 from softki.settings import FitSettings
 from softki.solvers import solve_whitened
-from softki.statistics import GramStatistics
 from softki.training_data import MinibatchesByStep, TrainingData
 
 # How often a fit is evaluated on its held-out rows, at most.
@@ -62,6 +61,13 @@ class Trainer:
         report: filled in as training goes.
         callbacks: called with an `Event` after every step.
         last: the step to end at, if that is before the last of the schedule.
+
+    Attributes:
+        best: figures of the best step so far, where rows are held out.
+        best_state: the parameters to keep, if training ended now.
+        predictions: of the latest evaluation.
+        seconds: of `run`, up to now.
+        skips: why the last steps were skipped, in a row.
     """
 
     def __init__(
@@ -75,7 +81,7 @@ class Trainer:
     ) -> None:
         self.model, self.data, self.settings = model, data, settings
         self.report, self.callbacks, self.last = report, callbacks, last
-        self.held_out = data.held_out
+        self.held_out, self.processes = data.held_out, data.processes
         self.optimizer = make_adam(model, settings, data.device)
         size = settings.batch_size
         self.minibatches: MinibatchesByStep | None = None
@@ -84,16 +90,25 @@ class Trainer:
         self.hutchinson: Hutchinson | None = None
         self.objective = self._objective()
         self.best: HeldOut | None = None
-        self.predictions: Predictions | None = None  # of the latest evaluation
-        self._best_state = copy.deepcopy(model.state_dict())
+        self.predictions: Predictions | None = None
+        self.best_state = copy.deepcopy(model.state_dict())
+        self.seconds, self.skips = 0.0, list[str]()
         self._graph = self._graph_steps()
 
-    def run(self) -> None:
-        """Train, and restore the best parameters."""
-        start = time.perf_counter()
+    def run(self, save: Callable[[], object] = lambda: None) -> None:
+        """Train, and restore the best parameters.
+
+        Args:
+            save: called wherever the training may be left and resumed later, which is where it is
+                evaluated, or would be if rows were held out.
+        """
+        self._start = time.perf_counter() - self.seconds
         try:
-            self._loop()
+            with self.processes.deferring_interrupts():
+                self._loop(save)
         except KeyboardInterrupt:
+            if self.processes.are_several:  # a second time, or while the others did not listen
+                raise
             self._stop("interrupted", stacklevel=5)
         finally:
             if self.minibatches is not None:
@@ -102,18 +117,20 @@ class Trainer:
         if self.held_out is not None:
             if self.best is None:
                 self._evaluate(self.report.steps)
-            self.model.load_state_dict(self._best_state)
+            self.model.load_state_dict(self.best_state)
             self.report.best_step = self.best.step if self.best else 0
         if self.hutchinson is not None:
             self.report.unconverged = self.hutchinson.unconverged
         evaluation = self.report.seconds.get("evaluation", 0.0)
-        self.report.seconds["training"] = time.perf_counter() - start - evaluation
+        self.report.seconds["training"] = time.perf_counter() - self._start - evaluation
 
-    def _loop(self) -> None:
-        every, in_a_row = self._stretch, 0
-        for outcome in self._outcomes(every):
+    def _loop(self, save: Callable[[], object]) -> None:
+        every, step = self._stretch, self.report.steps
+        if self._is_over(step, every):  # as it was when it was saved
+            return
+        for outcome in self._outcomes(every, step + 1):
             step, skipped = outcome.step, outcome.skipped
-            in_a_row = in_a_row + 1 if skipped else 0
+            self.skips = [*self.skips, skipped] if skipped else []
             self.report.steps = step
             due = step % every == 0 or step == self.settings.steps
             event = Event(
@@ -125,32 +142,53 @@ class Trainer:
                 skipped=skipped,
                 held_out=self._evaluate(step) if due else None,
             )
+            self._tell(event)
+            if due:
+                self.seconds = time.perf_counter() - self._start
+                save()
+            if self._is_over(step, every):
+                return
+            if self.processes.is_stopping:
+                return self._stop("interrupted", stacklevel=6)
+
+    def _tell(self, event: Event) -> None:
+        """Call the callbacks; an interrupt in one process is a wish that all learn of."""
+        try:
             for callback in self.callbacks:
                 callback(event)
-            if in_a_row == _MAX_SKIPPED:
-                if self.held_out is None:
-                    self.model.load_state_dict(self._best_state)
-                return self._stop(
-                    f"{in_a_row} steps in a row were skipped: {skipped}", stacklevel=6
-                )
-            if step == self.last:
-                return None
-            if self._out_of_patience(step, every):
-                return self._stop("held-out rows no longer improved")
+        except KeyboardInterrupt:
+            if not self.processes.are_several:
+                raise
+            self.processes.interrupt()
+
+    def _is_over(self, step: int, every: int) -> bool:
+        """Whether training ends after this step, before the last of the schedule."""
+        if len(self.skips) == _MAX_SKIPPED:
+            if self.held_out is None:
+                self.model.load_state_dict(self.best_state)
+            reason = f"{_MAX_SKIPPED} steps in a row were skipped: {self.skips[-1]}"
+            self._stop(reason, stacklevel=7)
+            return True
+        if step == self.last:
+            return True
+        if self._out_of_patience(step, every):
+            self._stop("held-out rows no longer improved")
+            return True
+        return False
 
     @property
     def _stretch(self) -> int:
         """Steps from one evaluation to the next."""
         return max(1, math.ceil(self.settings.steps / _EVALUATIONS))
 
-    def _outcomes(self, every: int) -> Iterator[_Outcome]:
-        """Train, step by step; in a graph, from one evaluation to the next."""
+    def _outcomes(self, every: int, first: int) -> Iterator[_Outcome]:
+        """Train, step by step from the first; in a graph, from one evaluation to the next."""
         batches = self._batches()
         if self._graph is None:
-            for step in range(1, self.settings.steps + 1):
+            for step in range(first, self.settings.steps + 1):
                 yield self._step(step, batches(step))
             return
-        for start in range(1, self.settings.steps + 1, every):
+        for start in range(first, self.settings.steps + 1, every):
             stretch = range(start, min(start + every, self.settings.steps + 1))
             before = copy.deepcopy(self.model.state_dict())
             for step, log_likelihood in self._graph.run(stretch):
@@ -158,7 +196,7 @@ class Trainer:
                     yield self._step(step, batches(step))
                     continue
                 if self.held_out is None and step == start:
-                    self._best_state = before
+                    self.best_state = before
                 yield _Outcome(step, "exact", log_likelihood)
         if self._graph.trouble is not None:
             name = engine_for(self.data.inputs, len(self.model.points)).name
@@ -170,7 +208,7 @@ class Trainer:
         set_rate(self.optimizer, self.settings, step)
         self.optimizer.zero_grad()
         try:
-            adjoint = backward(self.model, batches, self.objective)
+            adjoint = backward(self.model, batches, self.objective, self.processes)
         except NumericalError as error:
             return _Outcome(step, self.report.objective, skipped=self._skip(str(error)))
         log_likelihood = adjoint.log_likelihood()
@@ -184,35 +222,45 @@ class Trainer:
             if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
                 return replace(outcome, skipped=self._skip(f"the gradient of {name} is not finite"))
         if self.held_out is None:  # the best that is known is the last with a finite gradient
-            self._best_state = copy.deepcopy(self.model.state_dict())
+            self.best_state = copy.deepcopy(self.model.state_dict())
         self.optimizer.step()
         return outcome
 
     def _evaluate(self, step: int) -> HeldOut | None:
-        """Figures on the held-out rows, and the parameters kept if they are the best."""
+        """Figures on the held-out rows, and the parameters kept if they are the best.
+
+        Where there are several processes, both are those of the first.
+        """
+        self.processes.copy_from_first(list(self.model.state_dict().values()))
         if self.held_out is None:
             return None
         start = time.perf_counter()
-        with torch.no_grad():
-            try:
-                posterior = self._posterior()
-            except NumericalError as error:
-                self._skip(f"evaluation: {error}")
-                return None
-        self.predictions = Predictions.of(posterior, self.held_out)
-        figures = self.predictions.figures(step)
+        figures = self.processes.broadcast(self._figures(step, self.held_out))
+        if isinstance(figures, str):
+            self._skip(f"evaluation: {figures}")
+            return None
         self.report.history.append(figures)
         if math.isfinite(figures.score) and (self.best is None or figures.score < self.best.score):
             self.best = figures
-            self._best_state = copy.deepcopy(self.model.state_dict())
+            self.best_state = copy.deepcopy(self.model.state_dict())
         seconds = self.report.seconds
         seconds["evaluation"] = seconds.get("evaluation", 0.0) + time.perf_counter() - start
         return figures
 
+    @torch.no_grad()
+    def _figures(self, step: int, held_out: Batch) -> HeldOut | str:
+        """The figures, or why there are none."""
+        try:
+            posterior = self._posterior()
+        except NumericalError as error:
+            return str(error)
+        self.predictions = Predictions.of(posterior, held_out)
+        return self.predictions.figures(step)
+
     def _posterior(self) -> Posterior:
-        some = Data(*self.data.sample(_EVALUATION_ROWS))
-        rows = Rows(self.model, some.chunks(len(self.model.points)))
-        statistics = GramStatistics.from_blocks(rows)
+        some = Data(*self.processes.part_of(self.data.sample(_EVALUATION_ROWS)))
+        chunks = some.chunks(len(self.model.points)) or [some.take(slice(None))]
+        statistics = Rows(self.model, chunks, self.processes).statistics
         solution = solve_whitened(self.model.kernel_matrix(), statistics, self.model.noise_variance)
         return Posterior.from_solution(self.model, solution).to(self.data.dtype)
 
