@@ -4,6 +4,7 @@ from softki._version import __version__
 from softki.batches import Data
 from softki.estimator import SoftKIRegressor
 from softki.exceptions import (
+    CheckpointWarning,
     ConvergenceWarning,
     InvalidInputError,
     InvalidTypeError,
@@ -28,6 +29,7 @@ from softki.storage import load
 from softki.training_data import TrainingData
 
 __all__ = [
+    "CheckpointWarning",
     "ConvergenceWarning",
     "Data",
     "Event",

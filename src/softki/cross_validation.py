@@ -9,54 +9,27 @@ last training, on all rows, ends; the variance is calibrated on all of their res
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from softki.batches import Data
-from softki.evaluation import Predictions
+from softki.checkpoints import NONE, Checkpoints
+from softki.folds import Fold, Folds, folds_snapshot, resumed_folds
 from softki.in_memory import InMemoryRows, Split
 from softki.inference import Judged, calibration_by
 from softki.model import SoftKI
-from softki.report import Callback, Event, FitReport, HeldOut
+from softki.report import Callback, Event
 from softki.runtime import timed
 from softki.selection import Trained
 from softki.settings import FitSettings
-from softki.starting import new_report, start
+from softki.snapshots import Snapshot
+from softki.starting import model_again, new_report, start
+from softki.storage.documents import report_of
 from softki.training import Trainer
-
-
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """A training without some of the rows: what it said of them, and its parameters, by step."""
-
-    rows: InMemoryRows
-    model: SoftKI
-    report: FitReport
-    predictions: dict[int, Predictions]
-    states: dict[int, dict[str, Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Folds:
-    """All of the folds, and their pooled figures at the steps that all of them reached."""
-
-    folds: list[Fold]
-    history: list[HeldOut]
-
-    @property
-    def best(self) -> HeldOut:
-        """At the step where the score is least."""
-        return min(self.history, key=lambda figures: figures.score)
-
-    def at_best(self) -> list[tuple[SoftKI, InMemoryRows]]:
-        """The model of each fold at that step, and its rows."""
-        for fold in self.folds:
-            fold.model.load_state_dict(fold.states[self.best.step])
-        return [(fold.model, fold.rows) for fold in self.folds]
+from softki.training_state import resume_training, training_snapshot
 
 
 def cross_validated(
@@ -65,53 +38,91 @@ def cross_validated(
     model: SoftKI | None,
     generator: torch.Generator,
     callbacks: Sequence[Callback],
+    checkpoints: Checkpoints = NONE,
 ) -> Trained:
-    """Trained on all rows, for as many steps as were best for rows left out."""
+    """Trained on all rows, for as many steps as were best for rows left out.
+
+    Checkpoints have the folds that are done, and then the last training as it goes on; a fold that
+    was under way starts anew.
+    """
     order = torch.randperm(len(data), generator=generator, device="cpu")
-    rows = InMemoryRows(data, Split(order, order[:0]))
-    begun, seconds = start(rows, settings, model, generator)
-    with timed(seconds, "cross-validation", rows.device):
-        folds = cross_validate(begun, data, settings, order, callbacks)
+    rows, parts = InMemoryRows(data, Split(order, order[:0])), _dealt(data, order, settings.folds)
+    found, done = checkpoints.found, list[Fold]()
+    if found is None:
+        begun, seconds = start(rows, settings, model, generator)
+    else:
+        begun = model_again(rows, settings, model, found.part("begun").tensors)
+        seconds, done = found.document["seconds"], resumed_folds(found.part("folds"), parts, begun)
+    before = Snapshot({}, copy.deepcopy(dict(begun.state_dict())))
+
+    def save(folds: Sequence[Fold], training: Trainer | None = None) -> None:
+        def snapshot() -> Snapshot:
+            last = {} if training is None else {"training": training_snapshot(training)}
+            kept = folds_snapshot(folds)
+            return Snapshot.of({"seconds": seconds}, begun=before, folds=kept, **last)
+
+        checkpoints.save(snapshot)
+
+    training = found.part("training") if found is not None and found.has("training") else None
+    if training is not None:
+        folds: Folds | Fold = Folds(done, report_of(training.document["report"]).history)
+    else:
+        earlier = sum(sum(fold.report.seconds.values()) for fold in done)
+        with timed(seconds, "cross-validation", rows.device):
+            folds = cross_validate(begun, parts, settings, callbacks, done, save)
+        seconds["cross-validation"] += earlier
     if isinstance(folds, Fold):  # interrupted: all there is
+        if folds.report.stopped == "interrupted":
+            checkpoints.leave()
         begun.load_state_dict(folds.model.state_dict())
         folds.report.seconds |= seconds
         return Trained(begun, settings, folds.rows, folds.report)
     report = new_report(begun, rows, settings, seconds)
     report.history, report.folds = folds.history, len(folds.folds)
-    Trainer(begun, rows, settings, report, callbacks, last=folds.best.step).run()
+    trainer = Trainer(begun, rows, settings, report, callbacks, last=folds.best.step)
+    if training is not None:
+        resume_training(trainer, training)
+    trainer.run(partial(save, [fold.only(folds.best.step) for fold in folds.folds], trainer))
+    if report.stopped == "interrupted":
+        checkpoints.leave()
     report.calibration = calibration_by(
         [Judged.of(fold, part, settings) for fold, part in folds.at_best()]
     )
     return Trained(begun, settings, InMemoryRows.whole(data), report)
 
 
+def _dealt(data: Data, order: Tensor, count: int) -> list[InMemoryRows]:
+    """The rows in this order, as often as there are folds, each time with another held out."""
+    parts = order.tensor_split(count)
+    return [
+        InMemoryRows(data, Split(torch.cat([*parts[:i], *parts[i + 1 :]]), held_out))
+        for i, held_out in enumerate(parts)
+    ]
+
+
 def cross_validate(
     begun: SoftKI,
-    data: Data,
+    parts: Sequence[InMemoryRows],
     settings: FitSettings,
-    order: Tensor,
     callbacks: Sequence[Callback],
+    done: Sequence[Fold] = (),
+    save: Callable[[Sequence[Fold]], None] = lambda folds: None,
 ) -> Folds | Fold:
-    """Train once without each fold of the rows in `order`.
+    """Train once on each of the parts, on which the model is judged by the rows held out.
 
     Where the user stops a training, it is returned alone; likewise the first, where no step was
-    reached by all.
+    reached by all. Those that are done already are not trained again, and all are saved whenever
+    another is done.
     """
-    folds: list[Fold] = []
-    parts = order.tensor_split(settings.folds)
-    for i, held_out in enumerate(parts):
-        training = torch.cat([*parts[:i], *parts[i + 1 :]])
-        rows = InMemoryRows(data, Split(training, held_out))
+    folds = list(done)
+    for rows in parts[len(done) :]:
         fold = _train_on(rows, begun, settings, callbacks)
         if fold.report.stopped == "interrupted":
             return fold
         folds.append(fold)
-    history = []
-    for step in folds[0].predictions:
-        parts_at = [fold.predictions[step] for fold in folds if step in fold.predictions]
-        if len(parts_at) == len(folds):
-            history.append(Predictions.pooled(parts_at).figures(step))
-    return Folds(folds, history) if history else folds[0]
+        save(folds)
+    together = Folds.judged_together(folds)
+    return together if together.history else folds[0]
 
 
 def _train_on(

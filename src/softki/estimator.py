@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
+from softki.checkpoints import checked_folder, saved_seed
 from softki.checks import check_choice, check_integer
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.inputs import checked_device, checked_matrix, checked_table
@@ -68,8 +69,10 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         solver: of the posterior: `qr`, `whitened`, `cholesky`, `solve` or `cg`.
         dtype: `float32` or `float64`, of the training.
         device: `auto` (CUDA if there is a device, else CPU), or a torch device.
-        random_state: seed; None for a fresh one every time.
+        random_state: seed; None for a fresh one every time, or that of a fit which goes on.
         verbose: whether to show a progress bar.
+        checkpoint: a folder to save a fit to while it goes on: where it is killed, the same call
+            goes on from there. A fit that is done leaves nothing in it.
 
     Attributes:
         n_features_in_, feature_names_in_: the columns of X; names only if it had them.
@@ -104,6 +107,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         device: str | torch.device = "auto",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         self.points = points
         self.kernel = kernel
@@ -117,6 +121,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.checkpoint = checkpoint
 
     def fit(self, X: Any, y: Any = None, noise_variance: Any = None, **unsupported: Any) -> Self:
         """Fit to the rows of X (n, d) and y, (n,) or (n, targets).
@@ -167,9 +172,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             return self._settings(shared, rows, device)
 
         if isinstance(data, Table):
-            fitted = fit_table(data, settings_for, device, self.verbose)
+            fitted = fit_table(data, settings_for, device, self.verbose, self.checkpoint)
         else:
-            fitted = fit_source(data, shared, settings_for, device, self.verbose)
+            fitted = fit_source(data, shared, settings_for, device, self.verbose, self.checkpoint)
         # All at the end: a fit that fails leaves an earlier one as it was.
         if source is None:
             validate_data(self, named, reset=True, skip_check_array=True)
@@ -346,8 +351,16 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             held_out=held_out,
             solver=self.solver,
             dtype=_DTYPES[self.dtype],
-            seed=_seed(self.random_state),
+            seed=self._seed_of_fit(),
         )
+
+    def _seed_of_fit(self) -> int:
+        """What `random_state` says; where that is nothing, the seed of the fit that goes on."""
+        saved = None
+        if self.checkpoint is not None:
+            folder = checked_folder(self.checkpoint)
+            saved = saved_seed(folder) if self.random_state is None else None
+        return _seed(self.random_state) if saved is None else saved
 
     def _settings(self, shared: FitSettings, rows: int, device: torch.device) -> list[FitSettings]:
         """The settings to try, each of another size."""

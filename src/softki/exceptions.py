@@ -29,6 +29,10 @@ class TrainingWarning(SoftKIWarning):
     """Training ended early or in an unusual way; the fit that is returned is the best so far."""
 
 
+class CheckpointWarning(SoftKIWarning):
+    """A checkpoint cannot be read or written; the fit goes on without it."""
+
+
 class ScaleWarning(SoftKIWarning):
     """The data is far from standardised, which a fit expects."""
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from softki.batches import Data
+from softki.checkpoints import NONE, CheckpointFolder, Checkpoints
 from softki.cross_validation import cross_validated
 from softki.exceptions import InvalidInputError
+from softki.identity import identity_of
 from softki.in_memory import LEAST_HELD_OUT, InMemoryRows, split_rows
 from softki.inference import Judged, calibration_by, posterior_of, statistics_of
 from softki.inputs import checked_data
@@ -74,6 +77,7 @@ def fit(
     model: SoftKI | None = None,
     device: torch.device | str | None = None,
     callbacks: Sequence[Callback] = (),
+    checkpoint: str | PathLike[str] | None = None,
 ) -> Fit:
     """Fit SoftKI to standardised rows.
 
@@ -88,6 +92,8 @@ def fit(
             kernel and temperature of the settings.
         device: to fit on; None for where x is, "auto" for CUDA if there is one.
         callbacks: called with a `softki.Event` after every step.
+        checkpoint: a folder to save the fit to while it goes on. The same call goes on from there
+            where the last one was killed, with the same result. A fit that is done leaves nothing.
 
     Example:
         >>> x = torch.linspace(-2, 2, 200)[:, None]
@@ -100,13 +106,16 @@ def fit(
     first = candidates[0]
     data = checked_data(x, y, noise_variance, first.dtype, device)
     generator = torch.Generator("cpu").manual_seed(first.seed)
+    checkpoints = _checkpoints(checkpoint, candidates, InMemoryRows.whole(data), model)
     with _fitting():
         if first.folds and len(data) >= first.folds * LEAST_HELD_OUT:
-            trained = cross_validated(data, first, model, generator, callbacks)
+            trained = cross_validated(data, first, model, generator, callbacks, checkpoints)
         else:
             rows = InMemoryRows(data, split_rows(len(data), first.held_out, generator))
-            trained = best_of(candidates, rows, model, generator, callbacks)
-        return _conditioned(trained)
+            trained = best_of(candidates, rows, model, generator, callbacks, checkpoints)
+        result = _conditioned(trained)
+    checkpoints.finish()
+    return result
 
 
 def fit_rows(
@@ -115,6 +124,7 @@ def fit_rows(
     settings: FitSettings | Sequence[FitSettings] | None = None,
     model: SoftKI | None = None,
     callbacks: Sequence[Callback] = (),
+    checkpoint: str | PathLike[str] | None = None,
 ) -> Fit:
     """Fit SoftKI to standardised rows that need not be in memory.
 
@@ -127,6 +137,7 @@ def fit_rows(
         settings: how to fit; one or several, as for `fit`. The precision must be that of the rows.
         model: to start from, as for `fit`.
         callbacks: called with a `softki.Event` after every step.
+        checkpoint: a folder to save the fit to while it goes on, as for `fit`.
 
     Example:
         >>> import numpy as np
@@ -144,8 +155,23 @@ def fit_rows(
     if first.dtype != data.dtype:
         raise InvalidInputError(f"the rows are in {data.dtype}, and settings.dtype {first.dtype}")
     generator = torch.Generator("cpu").manual_seed(first.seed)
+    checkpoints = _checkpoints(checkpoint, candidates, data, model)
     with _fitting():
-        return _conditioned(best_of(candidates, data, model, generator, callbacks))
+        result = _conditioned(best_of(candidates, data, model, generator, callbacks, checkpoints))
+    checkpoints.finish()
+    return result
+
+
+def _checkpoints(
+    folder: str | PathLike[str] | None,
+    candidates: Sequence[FitSettings],
+    data: TrainingData,
+    model: SoftKI | None,
+) -> Checkpoints:
+    """Where the fit is saved to, if it is, with what was saved before."""
+    if folder is None:
+        return NONE
+    return CheckpointFolder(folder, identity_of(candidates, data, model), data.processes)
 
 
 def _conditioned(trained: Trained) -> Fit:

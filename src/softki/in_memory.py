@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch, Data, Minibatches
+from softki.digest import digest_of
 from softki.exceptions import InvalidInputError
 from softki.processes import ALONE
 
@@ -88,6 +89,10 @@ class InMemoryRows:
     def __len__(self) -> int:
         """n, with the rows that are held out."""
         return len(self.data)
+
+    def digest(self) -> str:
+        """What the rows are, in a few characters, to know them again."""
+        return digest_of([self.data.x, self.data.y, self.data.noise_scale])
 
     def sample(self, count: int) -> Batch:
         """The first training rows, whose order is random."""

@@ -99,6 +99,10 @@ class TrainingData(Chunked, Protocol):
         """n, with the rows that are held out."""
         ...
 
+    def digest(self) -> str:
+        """What the rows are, in a few characters, to know them again."""
+        ...
+
     def sample(self, count: int) -> Batch:
         """Training rows at random: the first so many, or all that are in memory."""
         ...

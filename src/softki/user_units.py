@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from typing import Self
 
 import numpy as np
@@ -66,7 +67,11 @@ class Fitted:
 
 
 def fit_table(
-    table: Table, settings_for: SettingsFor, device: torch.device, verbose: bool
+    table: Table,
+    settings_for: SettingsFor,
+    device: torch.device,
+    verbose: bool,
+    checkpoint: str | PathLike[str] | None = None,
 ) -> Fitted:
     """Fit to rows in memory."""
     settings = settings_for(len(table.x))
@@ -80,7 +85,15 @@ def fit_table(
     x = x_standardizer.transform(table.x, dtype)
     y = y_standardizer.transform(table.targets, dtype)
     with progress(verbose, _shown_scale(y_standardizer)) as callbacks, _standardised():
-        result = fit(x, y, noise, settings=settings, device=device, callbacks=callbacks)
+        result = fit(
+            x,
+            y,
+            noise,
+            settings=settings,
+            device=device,
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+        )
     relevance = feature_relevance(result.posterior, x, result.settings.seed)
     single = table.y.ndim == 1
     return Fitted(result, x_standardizer, y_standardizer, noise_unit, single, relevance)
@@ -92,11 +105,13 @@ def fit_source(
     settings_for: SettingsFor,
     device: torch.device,
     verbose: bool,
+    checkpoint: str | PathLike[str] | None = None,
 ) -> Fitted:
     """Fit to rows that are read again and again, with what the settings share."""
     rows = StreamedRows.open(source, shared.seed, shared.held_out, shared.dtype, device)
     with progress(verbose, _shown_scale(rows.y_standardizer)) as callbacks:
-        result = fit_rows(rows, settings=settings_for(len(rows)), callbacks=callbacks)
+        settings = settings_for(len(rows))
+        result = fit_rows(rows, settings=settings, callbacks=callbacks, checkpoint=checkpoint)
     relevance = feature_relevance(result.posterior, rows.inputs, shared.seed)
     return Fitted(
         result,

@@ -25,7 +25,8 @@ _FORMS: dict[str, type[Statistics]] = {"gram": GramStatistics, "square root": Sq
 def parameters_document(parameters: dict[str, Any]) -> Document:
     """Parameters of a constructor in JSON.
 
-    A generator of random numbers becomes None; an object in the place of a name, a description.
+    A generator of random numbers and the folder of checkpoints become None; an object in the
+    place of a name, a description.
 
     Example:
         >>> parameters_document({"points": 8, "kernel": "rbf", "dtype": torch.float32})
@@ -125,6 +126,8 @@ def _parameter(name: str, value: Any) -> Any:
     if name == "objective" and not isinstance(value, str):
         return {"stored": describe(value)}
     if name == "random_state" and not isinstance(value, Integral):
+        return None
+    if name == "checkpoint":  # a folder on this machine, for the fit that is done
         return None
     if isinstance(value, torch.device | torch.dtype):
         return str(value).removeprefix("torch.")

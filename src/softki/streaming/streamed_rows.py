@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch, chunk_rows
+from softki.digest import digest_of
 from softki.exceptions import InvalidInputError
 from softki.in_memory import held_out_count
 from softki.processes import ALONE, Processes
@@ -148,6 +149,17 @@ class StreamedRows:
     def inputs(self) -> Tensor:
         """x of training rows at random, (s, d), the same in all processes."""
         return self._sample.x
+
+    def digest(self) -> str:
+        """What the rows are, in a few characters, to know them again.
+
+        Mean and scale are of all rows, and so are in all of the standardised ones.
+        """
+        held_out = () if self.held_out is None else self.held_out
+        layout, files = self.source.layout, self.source.files.fingerprint.values()
+        sizes = [None if state is None else state[0] for state in files]
+        groups = torch.from_numpy(layout.part), torch.from_numpy(layout.rows)
+        return digest_of([*self._sample, *held_out, *groups], sizes)
 
     def sample(self, count: int) -> Batch:
         """Training rows at random, the same in all processes: as many, or all that were kept."""
