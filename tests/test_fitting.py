@@ -16,7 +16,7 @@ from softki.calibration import Calibration
 from softki.data import robot_arm, split_indices
 from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning, TrainingWarning
 from softki.hutchinson import Hutchinson
-from softki.inference import posterior_of
+from softki.inference import posterior_of, statistics_of
 from softki.kernels import Matern32
 from softki.metrics import coverage, gaussian_nll, rmse
 from softki.objective import exact
@@ -59,6 +59,19 @@ def test_precisions_and_temperatures(dtype: torch.dtype, temperature: str) -> No
     fitted = result.model.temperature
     assert (None if fitted is None else tuple(fitted.shape)) == shape
 
+
+def test_held_out_rows_leave_the_variance_as_it_suited_them() -> None:
+    """It was found to be right with the training rows alone; the others only move the mean."""
+    x, y = surface(800)
+    result = fit(x, y, settings=replace(SMALL, held_out=0.5, dtype=F64))
+    training = torch.ones(len(x), dtype=bool).index_fill(0, result.held_out, False)
+    rows = Data(x[training].double(), y[training, None].double())
+    calibration = result.report.calibration.for_more_rows(2.0)
+    alone = statistics_of(result.model, rows, result.settings)
+    judged = posterior_of(result.model, alone, result.settings, calibration)
+    new = surface(300, seed=1)[0].double()
+    ratio = result.posterior.predict(new)[1] / judged.predict(new)[1]
+    assert ratio.mean() == pytest.approx(1, abs=0.1)
 
 def test_initial_points_are_divided_by_the_initial_temperature() -> None:
     x, y = surface()

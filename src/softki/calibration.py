@@ -49,6 +49,14 @@ class Calibration(NamedTuple):
     nll: float
     row_weight: float = 1.0
 
+    def for_more_rows(self, share: float) -> Self:
+        """These numbers for a posterior of more rows, of which those that they suit are a share.
+
+        All rows together count as much as those did, so that the variance stays what it was
+        found to be; the mean is that of all rows.
+        """
+        return self._replace(row_weight=share * self.row_weight)
+
     def in_units(self, scale: float) -> Self:
         """These numbers for a target that was divided by the scale."""
         return self._replace(

@@ -191,17 +191,19 @@ def _final_posterior(trained: Trained) -> tuple[Posterior, Statistics]:
     """
     model, settings, data, report = trained.model, trained.settings, trained.data, trained.report
     if data.held_out is None:
-        statistics = statistics_of(model, data, settings)
+        statistics = statistics_of(model, data, settings, data.processes)
     else:
         judged = Judged.of(model, data, settings)
-        report.calibration = calibration_by([judged])
         statistics = judged.statistics + statistics_of(model, Data(*data.held_out), settings)
+        report.calibration = calibration_by([judged]).for_more_rows(
+            judged.statistics.count / statistics.count
+        )
     return posterior_of(model, statistics, settings, report.calibration, report), statistics
 
 
 def _all_statistics(model: SoftKI, data: TrainingData, settings: FitSettings) -> Statistics:
     """Of training and held-out rows."""
-    statistics = statistics_of(model, data, settings)
+    statistics = statistics_of(model, data, settings, data.processes)
     if data.held_out is None:
         return statistics
     return statistics + statistics_of(model, Data(*data.held_out), settings)
