@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softki.exceptions import InvalidInputError
@@ -135,6 +135,7 @@ def test_processes_share_every_batch(make: object, world: int) -> None:
     assert min(everything) >= 500
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6).filter(any), st.integers(1, 20))
 def test_shares_of_batches_add_up(counts: list[int], size: int) -> None:
     total = sum(counts)

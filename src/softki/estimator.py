@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -22,12 +23,14 @@ from softki.inputs import checked_device, checked_matrix, checked_table
 from softki.kernels import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
 from softki.posterior import Posterior
+from softki.processes import ALONE, Processes, joined_processes, process_count
 from softki.report import FitReport
 from softki.settings import FitSettings, ObjectiveName
 from softki.sizes import Size, sizes_for
 from softki.solvers import Solver
 from softki.streaming import Source
 from softki.streaming.opening import source_of
+from softki.streaming.own_rows import check_same_columns, rows_up_to, source_of_process
 from softki.tables import as_tensor, column_names, with_names
 from softki.user_units import Fitted, Table, add_source, add_table, fit_source, fit_table
 
@@ -38,6 +41,17 @@ _BLOCK = 1 << 22
 _FEW_ROWS, _FOLDS = 1000, 5
 # A standardised value beyond this has no square in float64.
 _FARTHEST = 1e150
+# Parameters that must be the same in all processes, where a fit has several.
+_SAME_IN_ALL = (
+    "points",
+    "objective",
+    "batch_size",
+    "steps",
+    "learning_rate",
+    "held_out",
+    "solver",
+    "dtype",
+)
 
 Of = Literal["y", "f"]
 
@@ -130,6 +144,10 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         needed; everything else is as for a table, but for up to 1,000 rows, which are read at once
         and cross-validated.
 
+        Inside a group of processes (`torch.distributed`, as `torchrun` makes it), all of them fit
+        together: each reads its part of files and data sets, while tables, arrays and batches are
+        the rows of the process that gives them. Afterwards all have the same fit.
+
         Args:
             X: inputs: a table, or what is read a block at a time (`softki.streaming`): a Parquet
                 file, a folder of such, one or several files (Parquet, CSV, gzipped CSV, Arrow), a
@@ -159,27 +177,56 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         _refuse(unsupported)
         device, shared = checked_device(self.device), self._shared_settings()
+        if process_count() > 1:
+            with joined_processes(device) as processes:
+                return self._fit_together(X, y, noise_variance, shared, device, processes)
         source = source_of(X, y, noise_variance)
-        data: Table | Source
-        if source is None:
-            data = _table(X, y, noise_variance)
-            named = with_names(X)
-            validate_data(BaseEstimator(), named, reset=True, skip_check_array=True)  # the names
-        else:
-            data = self._few_rows(source) or source
-
-        def settings_for(rows: int) -> list[FitSettings]:
-            return self._settings(shared, rows, device)
-
-        if isinstance(data, Table):
-            fitted = fit_table(data, settings_for, device, self.verbose, self.checkpoint)
-        else:
-            fitted = fit_source(data, shared, settings_for, device, self.verbose, self.checkpoint)
+        if source is not None:
+            return self._fit_source(source, shared, device, ALONE)
+        table, named = _table(X, y, noise_variance), with_names(X)
+        validate_data(BaseEstimator(), named, reset=True, skip_check_array=True)  # the names
+        settings_for = partial(self._settings, shared, device)
+        fitted = fit_table(table, settings_for, device, self.verbose, self.checkpoint)
         # All at the end: a fit that fails leaves an earlier one as it was.
-        if source is None:
-            validate_data(self, named, reset=True, skip_check_array=True)
-        else:
-            self._set_columns(source)
+        validate_data(self, named, reset=True, skip_check_array=True)
+        return self._set_fitted(fitted)
+
+    def _fit_together(
+        self,
+        X: Any,
+        y: Any,
+        noise_variance: Any,
+        shared: FitSettings,
+        device: torch.device,
+        processes: Processes,
+    ) -> Self:
+        """Fit to the rows of several processes."""
+        source = processes.together(lambda: source_of_process(X, y, noise_variance))
+        check_same_columns(source, processes)
+        parameters = self.get_params()
+        processes.check_same({name: parameters[name] for name in _SAME_IN_ALL})
+        shared = replace(shared, seed=processes.broadcast(shared.seed))
+        return self._fit_source(source, shared, device, processes)
+
+    def _fit_source(
+        self, source: Source, shared: FitSettings, device: torch.device, processes: Processes
+    ) -> Self:
+        """Fit to rows that are read again and again, or, where they are few, at once."""
+        settings_for = partial(self._settings, shared, device)
+        verbose = self.verbose and processes.is_first
+        few = rows_up_to(source, _FEW_ROWS, processes) if self.held_out == "auto" else None
+        if few is None:
+            fitted = fit_source(
+                source, shared, settings_for, device, verbose, self.checkpoint, processes
+            )
+        else:  # every process does the same fit, and one saves it
+            checkpoint = self.checkpoint if processes.is_first else None
+            table = Table.of_source(source, few)
+            fitted = fit_table(table, settings_for, device, verbose, checkpoint)
+        self._set_columns(source)
+        return self._set_fitted(fitted)
+
+    def _set_fitted(self, fitted: Fitted) -> Self:
         self.fit_, self.n_iter_ = fitted.fit, fitted.fit.report.steps
         self.x_standardizer_, self.y_standardizer_ = fitted.x, fitted.y
         self.noise_unit_, self.single_target_ = fitted.noise_unit, fitted.single_target
@@ -198,6 +245,8 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, noise_variance, **unsupported)
         _refuse(unsupported)
+        if process_count() > 1:
+            return self._add_together(X, y, noise_variance)
         source = source_of(X, y, noise_variance)
         if source is None:
             table = _table(X, y, noise_variance)
@@ -206,6 +255,15 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         else:
             self._check_source(source)
             self.fit_ = add_source(self._fitted, source)
+        return self
+
+    def _add_together(self, X: Any, y: Any, noise_variance: Any) -> Self:
+        """Add the rows of several processes."""
+        with joined_processes(self._posterior.points.device) as processes:
+            source = processes.together(lambda: source_of_process(X, y, noise_variance))
+            check_same_columns(source, processes)
+            processes.together(lambda: self._check_source(source))
+            self.fit_ = add_source(self._fitted, source, processes)
         return self
 
     def predict(
@@ -362,7 +420,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             saved = saved_seed(folder) if self.random_state is None else None
         return _seed(self.random_state) if saved is None else saved
 
-    def _settings(self, shared: FitSettings, rows: int, device: torch.device) -> list[FitSettings]:
+    def _settings(self, shared: FitSettings, device: torch.device, rows: int) -> list[FitSettings]:
         """The settings to try, each of another size."""
         folds = _FOLDS if self.held_out == "auto" and rows <= _FEW_ROWS else 0
         return [
@@ -375,11 +433,6 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
             for size in self._sizes(rows, device)
         ]
-
-    def _few_rows(self, source: Source) -> Table | None:
-        """All rows of a source that has so few that they are cross-validated."""
-        rows = source.up_to(_FEW_ROWS) if self.held_out == "auto" else None
-        return None if rows is None else Table.of_source(source, rows)
 
     def _set_columns(self, source: Source) -> None:
         """Note number and names of the inputs, as scikit-learn does for a table."""

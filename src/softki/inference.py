@@ -15,6 +15,7 @@ from softki.evaluation import Predictions
 from softki.exceptions import NumericalError
 from softki.model import SoftKI
 from softki.posterior import Posterior
+from softki.processes import ALONE, Processes
 from softki.report import FitReport
 from softki.rows import Rows
 from softki.settings import FitSettings
@@ -25,13 +26,16 @@ from softki.training_data import Chunked, TrainingData
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def statistics_of(model: SoftKI, data: Chunked, settings: FitSettings) -> Statistics:
+def statistics_of(
+    model: SoftKI, data: Chunked, settings: FitSettings, processes: Processes = ALONE
+) -> Statistics:
     """Statistics of the rows, in the form that the solver needs, a chunk at a time.
 
     Of training data, such as `softki.streaming.StreamedRows`, it is those that are not held out.
+    Where processes share the rows, it is those of all of them.
     """
-    rows = Rows(model, data.chunks(len(model.points)))
-    return statistics_for(settings.solver).from_blocks(rows)
+    rows = Rows(model, data.chunks(len(model.points)), processes)
+    return statistics_for(settings.solver).from_blocks(rows).over(processes)
 
 
 @torch.inference_mode(False)
@@ -76,7 +80,7 @@ class Judged:
     def of(cls, model: SoftKI, data: TrainingData, settings: FitSettings) -> Self:
         """The posterior given the training rows, to be judged by those held out."""
         assert data.held_out is not None
-        statistics = statistics_of(model, data, settings)
+        statistics = statistics_of(model, data, settings, data.processes)
         posterior = posterior_of(model, statistics, settings)
         return cls(model, statistics, posterior, data.held_out)
 

@@ -19,13 +19,13 @@ from torch import Tensor
 
 from softki.batches import Batch
 from softki.engine import Interpolated, WeightGradient
-from softki.exceptions import NumericalError
+from softki.exceptions import InvalidInputError, NumericalError
 from softki.likelihood import GramGradient
 from softki.model import SoftKI
+from softki.processes import ALONE, Processes
 from softki.products import gram
 from softki.rows import Rows, WeightAdjoint
 from softki.solvers import factorise, solve_factorised, whitened_log_likelihood
-from softki.statistics import GramStatistics
 from softki.streams import beside
 
 
@@ -48,11 +48,14 @@ class Objective(Protocol):
         ...
 
 
-def backward(model: SoftKI, batches: Iterable[Batch], objective: Objective) -> Adjoint:
+def backward(
+    model: SoftKI, batches: Iterable[Batch], objective: Objective, processes: Processes = ALONE
+) -> Adjoint:
     """Add the gradient of the loss on these rows to the `.grad` of the parameters.
 
     The exact objective passes twice over the batches, in O(nm²) time and O(batch·m) memory:
-    once for the statistics, once to push each block's ∂/∂S through its softmax.
+    once for the statistics, once to push each block's ∂/∂S through its softmax. Where processes
+    share the rows, each has batches of its own, and both are added: two messages.
 
     Example:
         >>> import torch
@@ -69,8 +72,14 @@ def backward(model: SoftKI, batches: Iterable[Batch], objective: Objective) -> A
     with beside(device):
         K = model.kernel_matrix()
     join_noise()
-    rows = Rows(model, batches)
-    adjoint = objective(rows, K.detach(), noise_variance.detach())
+    rows = Rows(model, batches, processes)
+    if processes.are_several:
+        _ = rows.statistics  # which all wait for, whatever may fail in one of them
+    try:
+        adjoint = objective(rows, K.detach(), noise_variance.detach())
+    except NumericalError:
+        rows.give_up()
+        raise
     parameters = [p for p in model.parameters() if p.requires_grad]
     with beside(device) as join_kernel:
         of_kernel = _gradients(parameters, [(K, adjoint.kernel())])
@@ -109,7 +118,7 @@ def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
     """
     with beside(K.device) as join:
         L = factorise(K, "the kernel matrix K")
-    statistics = GramStatistics.from_blocks(rows)
+    statistics = rows.statistics
     size = statistics.count * statistics.targets
     scale = 1 / (noise_variance * size)
     join()
@@ -178,3 +187,28 @@ class Stabilised:
             return self.fallback(rows, K, noise_variance)
         except NumericalError as error:
             raise NumericalError(f"{reason}; and in the fallback, {error}") from error
+
+
+def objective_of_several(objective: str | Objective) -> Objective:
+    """The objective where several processes share the rows: exact, or none in this step.
+
+    The vectors of Hutchinson's pseudoloss are as long as the rows of all processes. So a step in
+    which the stabilised objective would have fallen back to it is skipped.
+    """
+    if objective in ("exact", "stabilised", exact) or isinstance(objective, Stabilised):
+        return _exact_or_none
+    name = objective if isinstance(objective, str) else type(objective).__name__
+    raise InvalidInputError(
+        f"the objective {name} is for one process, as it needs vectors as long as all rows: use "
+        "'stabilised' or 'exact' where several share them"
+    )
+
+
+def _exact_or_none(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
+    try:
+        adjoint = exact(rows, K, noise_variance)
+        if not all(bool(part().isfinite().all()) for part in (adjoint.kernel, adjoint.noise)):
+            raise NumericalError("the exact gradient is not finite")
+    except NumericalError as error:
+        raise NumericalError(f"{error} (several processes have no fallback)") from error
+    return adjoint

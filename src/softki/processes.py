@@ -24,7 +24,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -104,6 +104,26 @@ class Processes:
     def is_first(self) -> bool:
         """Whether this is process 0, which decides and writes."""
         return self.rank == 0
+
+    def share_of(self, count: int) -> slice:
+        """Which of so many things, that all processes have, this one looks at.
+
+        Example:
+            >>> Processes(1, 3).share_of(10)
+            slice(3, 6, None)
+        """
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+    def check_same(self, facts: Mapping[str, Any]) -> None:
+        """Raise where a process has other facts than the first, and name both."""
+        first, *others = self.gather(dict(facts))
+        for rank, facts in enumerate(others, 1):
+            for name, value in facts.items():
+                if value != first[name]:
+                    raise InvalidInputError(
+                        f"{name} is {value} in process {rank}, and {first[name]} in process 0: "
+                        "all processes must have the same"
+                    )
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The sums of tensors over the processes, all in one message, in float64.

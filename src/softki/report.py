@@ -101,6 +101,7 @@ class FitReport:
     folds: int = 0  # of a cross-validation, in which every row was held out once
     stopped: str = "all steps done"
     is_streamed: bool = False  # whether rows were read anew in every pass, and not in memory
+    processes: int = 1  # that shared the rows
     history: list[HeldOut] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)  # where there were several to choose from
     fallbacks: Counter[str] = field(default_factory=Counter)
@@ -203,7 +204,8 @@ class FitReport:
             ),
             "model": f"{self.points} points, jitter {self.jitter:g}",
             "ran": f"{self.objective} objective, {self.solver} solver, {self.precision} "
-            f"on {self.device}, {self.engine}",
+            f"on {self.device}, {self.engine}"
+            + (f", {self.processes} processes" if self.processes > 1 else ""),
             "steps": f"{self.steps} of {self.planned_steps} ({self.stopped}), "
             f"best at {self.best_step}",
             "seconds": ", ".join(f"{stage} {time:.1f}" for stage, time in self.seconds.items()),

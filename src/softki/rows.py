@@ -2,21 +2,24 @@
 
 A minibatch is one batch; all the data is several of them, which may be read from files. One batch
 keeps its weights; several recompute them on every pass, so that memory is O(batch·m) whatever n is.
+Where processes share the rows, each has batches of its own, which may have no rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from softki.batches import Batch
 from softki.engine import Engine, Interpolated, WeightGradient, engine_for
-from softki.exceptions import InvalidInputError
+from softki.exceptions import InvalidInputError, NumericalError
 from softki.interpolation import check_columns
 from softki.model import SoftKI
-from softki.statistics import Features
+from softki.processes import ALONE, Processes
+from softki.statistics import Features, GramStatistics
 
 WeightAdjoint = Callable[[Interpolated, Batch, slice], WeightGradient]
 """∂/∂S of a batch, whose rows have the place given by the slice."""
@@ -28,17 +31,21 @@ class Rows:
     Args:
         model: whose points and temperature give the weights.
         batches: of rows; every pass iterates them anew. A single one in a sequence is kept.
+        processes: that have a part of the rows each; these are those of this process.
     """
 
-    def __init__(self, model: SoftKI, batches: Iterable[Batch]) -> None:
+    def __init__(
+        self, model: SoftKI, batches: Iterable[Batch], processes: Processes = ALONE
+    ) -> None:
         self._points, self._temperature = model.points, model.temperature
-        self._batches = batches
+        self._batches, self._processes = batches, processes
         self._engine: Engine | None = None
         self._kept: Interpolated | None = None
         if isinstance(batches, Sequence):
-            if not len(batches) or not len(batches[0].x):
+            is_empty = not len(batches) or not len(batches[0].x)
+            if is_empty and not processes.are_several:
                 raise InvalidInputError("no rows were given: at least one is needed")
-            if len(batches) == 1:
+            if len(batches) == 1 and not is_empty:
                 first = batches[0]
                 self._batches = [first]
                 self._kept = self._engine_for(first.x).interpolate(first.x)
@@ -47,25 +54,59 @@ class Rows:
         """The blocks."""
         for batch in self._batches:
             kept = self._kept
-            weights = self._engine_for(batch.x).weights(batch.x) if kept is None else kept.weights
+            if not len(batch.x):
+                weights = batch.x.new_empty(0, len(self._points))
+            elif kept is not None:
+                weights = kept.weights
+            else:
+                weights = self._engine_for(batch.x).weights(batch.x)
             yield _features(batch, weights)
 
+    @cached_property
+    def statistics(self) -> GramStatistics:
+        """Statistics of the rows of all processes, in Gram form."""
+        return GramStatistics.from_blocks(self).over(self._processes)
+
     def pull_back(self, gradient: WeightAdjoint) -> list[tuple[Tensor, Tensor]]:
-        """Points and temperature, each with its gradient."""
+        """Points and temperature, each with its gradient, added over the processes."""
         parameters = [p for p in (self._points, self._temperature) if p is not None]
         if not any(p.requires_grad for p in parameters):
+            self._added([])
             return []
+        total = self._added(self._pulled_back(gradient))
+        if parameters[-1].ndim == 0:  # one temperature for all columns
+            total[-1] = total[-1].sum()
+        return list(zip(parameters, total, strict=False))
+
+    def give_up(self) -> None:
+        """Let the other processes, which wait for a gradient, know that there is none."""
+        if self._processes.are_several:
+            self._added([], failed=True)
+
+    def _added(self, gradients: list[Tensor], failed: bool = False) -> list[Tensor]:
+        """The gradients of all processes, md + d + 1 numbers in one message."""
+        if not self._processes.are_several:
+            return gradients
+        z = self._points.detach()
+        gradients = gradients or [z.new_zeros(z.shape), z.new_zeros(z.shape[1])]
+        *total, failures = self._processes.sum([*gradients, z.new_tensor(float(failed))])
+        if float(failures) and not failed:
+            raise NumericalError(f"{int(failures)} other process(es) had no gradient")
+        return total
+
+    def _pulled_back(self, gradient: WeightAdjoint) -> list[Tensor]:
+        """∂/∂z (m, d) and ∂/∂T by column (d,), of the rows of this process, if it has any."""
         total: list[Tensor] = []
         start = 0
         for batch in self._batches:
+            if not len(batch.x):
+                continue
             part = slice(start, start + len(batch.x))
             block = self._kept or self._engine_for(batch.x).interpolate(batch.x)
             pulled = [value.double() for value in block.pull_back(gradient(block, batch, part))]
             total = [a + b for a, b in zip(total, pulled, strict=True)] if total else pulled
             start = part.stop
-        if parameters[-1].ndim == 0:  # one temperature for all columns
-            total[-1] = total[-1].sum()
-        return list(zip(parameters, total, strict=False))
+        return total
 
     def _engine_for(self, x: Tensor) -> Engine:
         """The engine, which is the same for all batches; the first one says which it is."""

@@ -7,7 +7,8 @@ is known), everything a posterior, a likelihood or a gradient needs is
     square-root form   R, the triangular factor of the QR of [S Y]
 
 with n and Σ log σᵢ². Both are monoids: the statistics of two sets of rows combine into those
-of their union. Neither depends on the kernel or on β².
+of their union, and so do those of the rows of several processes. Neither depends on the kernel or
+on β².
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from softki.exceptions import InvalidInputError
+from softki.processes import Processes
 from softki.products import gram_and_cross
 
 
@@ -63,6 +65,10 @@ class Statistics(ABC):
     @abstractmethod
     def __add__(self, other: Self) -> Self:
         """Statistics of both sets of rows."""
+
+    @abstractmethod
+    def over(self, processes: Processes) -> Self:
+        """Statistics of the rows of all processes, the same in each of them."""
 
     @classmethod
     def from_blocks(cls, blocks: Iterable[Features]) -> Self:
@@ -145,6 +151,17 @@ class GramStatistics(Statistics):
             self.square + other.square,
         )
 
+    def over(self, processes: Processes) -> Self:
+        """The sums over all processes, in one message of m² + mt + t + 2 numbers."""
+        if not processes.are_several:
+            return self
+        others = self.square.new_tensor([self.count, self.log_noise])
+        gram, cross, square, others = processes.sum(
+            [self.gram_matrix, self.cross_matrix, self.square, others]
+        )
+        count, log_noise = others.tolist()
+        return type(self)(int(count), log_noise, gram, cross, square)
+
 
 @dataclass(frozen=True, eq=False)
 class SquareRootStatistics(Statistics):
@@ -202,6 +219,26 @@ class SquareRootStatistics(Statistics):
             _triangular_factor(torch.cat([self.factor, other.factor])),
             self.points,
         )
+
+    def over(self, processes: Processes) -> Self:
+        """R of the factors of all processes: a QR of two at a time, in log₂ P rounds.
+
+        Messages have (m + t)² + 2 numbers: R, n and Σ log σᵢ².
+        """
+        if not processes.are_several:
+            return self
+        width = self.factor.shape[1]
+        square = self.factor.new_zeros(width, width)
+        square[: len(self.factor)] = self.factor
+
+        def add(one: Tensor, other: Tensor) -> Tensor:
+            R = torch.cat([one[:-2].view(width, width), other[:-2].view(width, width)])
+            return torch.cat([_triangular_factor(R).reshape(-1), one[-2:] + other[-2:]])
+
+        others = square.new_tensor([self.count, self.log_noise])
+        total = processes.reduce_tensor(torch.cat([square.reshape(-1), others]), add)
+        count, log_noise = total[-2:].tolist()
+        return type(self)(int(count), log_noise, total[:-2].view(width, width), self.points)
 
 
 def _whitened(block: Features) -> tuple[Tensor, Tensor, float]:

@@ -22,11 +22,17 @@ from softki.batches import Batch, Data, Minibatches
 from softki.cuda_graph import GraphSteps, why_not
 from softki.engine import engine_for
 from softki.evaluation import Predictions
-from softki.exceptions import InvalidInputError, NumericalError, TrainingWarning
+from softki.exceptions import NumericalError, TrainingWarning
 from softki.hutchinson import Hutchinson
 from softki.in_memory import InMemoryRows
 from softki.model import SoftKI
-from softki.objective import Objective, Stabilised, backward, exact, exact_or_none
+from softki.objective import (
+    Objective,
+    Stabilised,
+    backward,
+    exact,
+    objective_of_several,
+)
 from softki.posterior import Posterior
 from softki.report import Callback, Event, FitReport, HeldOut
 from softki.rows import Rows
@@ -247,7 +253,6 @@ class Trainer:
         seconds["evaluation"] = seconds.get("evaluation", 0.0) + time.perf_counter() - start
         return figures
 
-    @torch.no_grad()
     def _figures(self, step: int, held_out: Batch) -> HeldOut | str:
         """The figures, or why there are none."""
         try:
@@ -257,9 +262,11 @@ class Trainer:
         self.predictions = Predictions.of(posterior, held_out)
         return self.predictions.figures(step)
 
+    @torch.no_grad()
     def _posterior(self) -> Posterior:
-        some = Data(*self.processes.part_of(self.data.sample(_EVALUATION_ROWS)))
-        chunks = some.chunks(len(self.model.points)) or [some.take(slice(None))]
+        some = Data(*self.data.sample(_EVALUATION_ROWS))
+        own = some.take(self.processes.share_of(len(some)))
+        chunks = Data(*own).chunks(len(self.model.points)) or [own]
         statistics = Rows(self.model, chunks, self.processes).statistics
         solution = solve_whitened(self.model.kernel_matrix(), statistics, self.model.noise_variance)
         return Posterior.from_solution(self.model, solution).to(self.data.dtype)
@@ -304,6 +311,8 @@ class Trainer:
             "stabilised": Stabilised(Hutchinson()),
         }
         objective = self.settings.objective
+        if self.processes.are_several:
+            return objective_of_several(objective)
         return self._own(named[objective] if isinstance(objective, str) else objective)
 
     def _own(self, objective: Objective) -> Objective:

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from softki.exceptions import InvalidInputError, ScaleWarning
 from softki.fitting import Fit, fit, fit_rows
+from softki.objective import objective_of_several
+from softki.processes import ALONE, Processes
 from softki.progress import progress
 from softki.relevance import feature_relevance
 from softki.settings import FitSettings
@@ -106,9 +108,12 @@ def fit_source(
     device: torch.device,
     verbose: bool,
     checkpoint: str | PathLike[str] | None = None,
+    processes: Processes = ALONE,
 ) -> Fitted:
     """Fit to rows that are read again and again, with what the settings share."""
-    rows = StreamedRows.open(source, shared.seed, shared.held_out, shared.dtype, device)
+    if processes.are_several:
+        objective_of_several(shared.objective)
+    rows = StreamedRows.open(source, shared.seed, shared.held_out, shared.dtype, device, processes)
     with progress(verbose, _shown_scale(rows.y_standardizer)) as callbacks:
         settings = settings_for(len(rows))
         result = fit_rows(rows, settings=settings, callbacks=callbacks, checkpoint=checkpoint)
@@ -138,14 +143,14 @@ def add_table(fitted: Fitted, table: Table) -> Fit:
         )
 
 
-def add_source(fitted: Fitted, source: Source) -> Fit:
+def add_source(fitted: Fitted, source: Source, processes: Processes = ALONE) -> Fit:
     """The fit with more rows, which are read from a source, standardised as the first ones were."""
     _check_targets(fitted, () if source.single_target else (len(source.targets),))
     noise_unit = _noise_unit(fitted, source.noise is not None)
     settings, device = fitted.fit.settings, fitted.fit.posterior.points.device
     prepared = Preparation(fitted.x, fitted.y, noise_unit, settings.dtype)
     rows = StreamedRows.open(
-        source, settings.seed, 0.0, settings.dtype, device, preparation=prepared
+        source, settings.seed, 0.0, settings.dtype, device, processes, prepared
     )
     return fitted.fit.with_data(rows)
 
