@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any
 
@@ -128,9 +129,15 @@ def checked_noise(noise_variance: Any, count: int) -> Tensor:
 
 
 def checked_device(device: torch.device | str) -> torch.device:
-    """The device, if it can be used; "auto" is CUDA where there is a device, else the CPU."""
+    """The device, if it can be used; "auto" is CUDA where there is a device, else the CPU.
+
+    Where `torchrun` has started several processes, "cuda" is another device in each of them.
+    """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        device = f"cuda:{local % max(1, torch.cuda.device_count())}"
     try:
         device = torch.device(device)
     except (RuntimeError, TypeError) as error:

@@ -12,6 +12,7 @@ import typer
 import softki
 from softki.cli import bench, evaluate, fit, info, plot, predict
 from softki.cli.errors import DONE, FAILED, INTERRUPTED, WRONG_USAGE, UsageError, explained
+from softki.cli.process_group import launched_rank
 
 # typer has no name of its own for the base of its usage errors.
 _TyperUsageError: Any = typer.BadParameter.__base__
@@ -76,7 +77,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _failure(error: Exception, debug: bool) -> int:
-    """Print the error; the exit code."""
+    """Print the error; the exit code.
+
+    What is wrong with the command is the same in all processes, and said by the first.
+    """
+    rank = launched_rank()
+    if rank and isinstance(error, _TyperUsageError | UsageError):
+        return WRONG_USAGE
     if isinstance(error, _TyperUsageError):
         message = error.format_message().rstrip(".").replace("Value error, ", "")
         typer.echo(f"error: {' '.join(message.split())} (--help shows the options)", err=True)
@@ -85,5 +92,6 @@ def _failure(error: Exception, debug: bool) -> int:
         import traceback
 
         traceback.print_exception(error)
-    typer.echo(f"error: {explained(error)}", err=True)
+    where = f" in process {rank}" if rank else ""
+    typer.echo(f"error{where}: {explained(error)}", err=True)
     return WRONG_USAGE if isinstance(error, UsageError) else FAILED

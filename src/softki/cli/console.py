@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import rich.box
 import rich.console
@@ -26,12 +26,19 @@ class Console:
     Attributes:
         quiet: whether to show only warnings, errors, and JSON if it was asked for.
         json: whether to give the result as one JSON object, and no table.
+        silent: whether to show nothing, as another process does.
         warnings: those that were shown.
     """
 
     quiet: bool = False
     json: bool = False
+    silent: bool = False
     warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of_process(cls, rank: int, quiet: bool, json: bool) -> Self:
+        """The console of one of several processes, of which the first shows what there is."""
+        return cls(quiet=True, silent=True) if rank else cls(quiet, json)
 
     @property
     def shows_progress(self) -> bool:
@@ -46,7 +53,8 @@ class Console:
     def warn(self, text: str) -> None:
         """A warning, on stderr."""
         self.warnings.append(text)
-        typer.echo(f"warning: {text}", err=True)
+        if not self.silent:
+            typer.echo(f"warning: {text}", err=True)
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> None:
         """A table on stdout; the columns after the first `text` are numbers, on the right."""
