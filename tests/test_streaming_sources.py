@@ -162,7 +162,7 @@ def test_a_partitioned_dataset_has_the_columns_of_its_folders(tmp_path: Path) ->
     assert source.columns == ["a", "b", "c", "k"]
     x = np.concatenate([block.rows.x for block in source.blocks()])
     assert np.bincount(x[:, 3].astype(int)).tolist() == [1667, 1667, 1666]
-    with pytest.raises(InvalidInputError, match="has no Parquet files"):
+    with pytest.raises(InvalidInputError, match="has no Parquet, CSV or Arrow files"):
         open_source(tmp_path, "y")
 
 

@@ -57,12 +57,13 @@ class Batches(ABC):
 
     Attributes:
         path: of the file.
+        name: the same, for messages.
         names: all columns of the file.
         columns: those that are read, in this order.
     """
 
     def __init__(self, path: Path, columns: Sequence[str] | None) -> None:
-        self.path = path
+        self.path, self.name = path, str(path)
         self.names: list[str] = []
         with self._reading():
             self.names = self._names()
@@ -90,6 +91,15 @@ class Batches(ABC):
                     yield batch.select(self.columns)
         if not rows:
             raise InvalidInputError(f"{self.path}: has no rows")
+
+    @property
+    def files(self) -> list[Batches]:
+        """A reader for each file."""
+        return [self]
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words."""
+        return row_place(self.path, row)
 
     def table(self) -> Any:
         """All rows at once."""
@@ -198,21 +208,29 @@ class _CsvBatches(Batches):
 
 class _ParquetBatches(Batches):
     @cached_property
-    def _file(self) -> Any:
-        return pa.parquet.ParquetFile(str(self.path), pre_buffer=False, buffer_size=PARQUET_BYTES)
+    def _metadata(self) -> Any:
+        return pa.parquet.read_metadata(str(self.path))
+
+    @cached_property
+    def _whole_schema(self) -> Any:
+        return self._metadata.schema.to_arrow_schema()
 
     @property
     def count(self) -> int | None:
-        return int(self._file.metadata.num_rows)
+        return int(self._metadata.num_rows)
 
     def _names(self) -> list[str]:
-        return list(self._file.schema_arrow.names)
+        return list(self._whole_schema.names)
 
     def _schema(self) -> Any:
-        return pa.schema([self._file.schema_arrow.field(name) for name in self.columns])
+        return pa.schema([self._whole_schema.field(name) for name in self.columns])
 
     def _batches(self) -> Iterable[Any]:
-        return self._file.iter_batches(BATCH_ROWS, columns=self.columns)
+        # Opened anew each time: of a folder, not all files are open at once.
+        with pa.parquet.ParquetFile(
+            str(self.path), pre_buffer=False, buffer_size=PARQUET_BYTES
+        ) as file:
+            yield from file.iter_batches(BATCH_ROWS, columns=self.columns)
 
 
 class _ArrowBatches(Batches):
@@ -242,6 +260,16 @@ class _ArrowBatches(Batches):
         return pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
 
 
+def row_place(path: Path, row: int) -> str:
+    """Where a row of a file is, in words; it is counted from 0, and users count from 1.
+
+    Example:
+        >>> row_place(Path("t.csv"), 0), row_place(Path("t.parquet"), 0)
+        ('line 2', 'row 1')
+    """
+    return f"line {row + 2}" if file_format(path) == "csv" else f"row {row + 1}"
+
+
 def check_unique(path: Path, names: Sequence[str]) -> None:
     """Raise if a column name stands twice."""
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -249,7 +277,7 @@ def check_unique(path: Path, names: Sequence[str]) -> None:
         raise InvalidInputError(f"{path}: has more than one column {twice[0]!r}: rename them")
 
 
-def check_there(path: Path, columns: Iterable[str], names: Sequence[str]) -> None:
+def check_there(path: Path | str, columns: Iterable[str], names: Sequence[str]) -> None:
     """Raise if the file lacks a column, with the nearest name that it has."""
     missing = [name for name in columns if name not in names]
     if missing:

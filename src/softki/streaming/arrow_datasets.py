@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow.dataset
 
 from softki.exceptions import InvalidInputError
-from softki.streaming.source import Part, Source
+from softki.streaming.pieces import Piece, naming
+from softki.streaming.source import Source
 from softki.streaming.table_columns import TableColumns, check_numeric, choose_columns
-from softki.streaming.tables import TablePart, Target, naming, table_source
+from softki.streaming.tables import NumberPart, Target, table_source
 
 
 def dataset_source(
@@ -21,25 +22,11 @@ def dataset_source(
     chosen = choose_columns(Path("dataset"), dataset.schema.names, target, noise, columns)
     check_numeric("dataset", dataset.schema, chosen.all)
     files = [Path(name) for name in getattr(dataset, "files", [])]
-    try:
-        fragments = list(dataset.get_fragments())
-    except ValueError:  # of a filter or a projection
-        return table_source([_ScanPart(dataset, dataset.schema, chosen)], chosen, target, files)
-    parts: list[Part] = []
-    for fragment in fragments:
-        _check_fragment(fragment, chosen)
-        if not hasattr(fragment, "split_by_row_group"):
-            parts.append(_ScanPart(fragment, dataset.schema, chosen))
-            continue
-        start = 0
-        for piece in fragment.split_by_row_group():
-            count = piece.row_groups[0].num_rows
-            parts.append(_ScanPart(piece, dataset.schema, chosen, start, count))
-            start += count
+    parts = [NumberPart(piece, chosen) for piece in _pieces(dataset, chosen)]
     return table_source(parts, chosen, target, files)
 
 
-class _ScanPart(TablePart):
+class _Scan(Piece):
     """A piece of a data set, or all of it."""
 
     def __init__(
@@ -50,20 +37,39 @@ class _ScanPart(TablePart):
         first_row: int = 0,
         count: int | None = None,
     ) -> None:
-        super().__init__(Path(getattr(piece, "path", "dataset")), chosen, first_row, count)
+        super().__init__(Path(getattr(piece, "path", "dataset")), chosen.all, first_row, count)
         self._piece, self._schema = piece, schema
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self, size: int) -> Iterator[Any]:
         # A fragment knows only its own columns; a data set takes no schema.
         schema = {"schema": self._schema} if hasattr(self._piece, "physical_schema") else {}
         yield from self._piece.to_batches(
-            columns=self._chosen.all,
-            batch_size=self._size,
+            columns=self.columns,
+            batch_size=size,
             batch_readahead=1,
             fragment_readahead=1,
             use_threads=False,
             **schema,
         )
+
+
+def _pieces(dataset: Any, chosen: TableColumns) -> Iterator[Piece]:
+    """The row groups of a data set, or its files where they have none."""
+    try:
+        fragments = list(dataset.get_fragments())
+    except ValueError:  # of a filter or a projection
+        yield _Scan(dataset, dataset.schema, chosen)
+        return
+    for fragment in fragments:
+        _check_fragment(fragment, chosen)
+        if not hasattr(fragment, "split_by_row_group"):
+            yield _Scan(fragment, dataset.schema, chosen)
+            continue
+        start = 0
+        for piece in fragment.split_by_row_group():
+            count = piece.row_groups[0].num_rows
+            yield _Scan(piece, dataset.schema, chosen, start, count)
+            start += count
 
 
 def _check_fragment(fragment: Any, chosen: TableColumns) -> None:

@@ -22,10 +22,9 @@ def open_source(
     """The rows of data that may be larger than memory.
 
     Args:
-        data: a Parquet file, a folder of Parquet files, one or several files (Parquet, CSV,
-            gzipped CSV, or Arrow), a `pyarrow.dataset.Dataset`, a `.npy` file or an array, or an
-            object that gives batches (X, y) or (X, y, noise variance) anew each time that it is
-            iterated.
+        data: one or several files (Parquet, CSV, gzipped CSV, or Arrow), a folder of such, a
+            `pyarrow.dataset.Dataset`, a `.npy` file or an array, or an object that gives batches
+            (X, y) or (X, y, noise variance) anew each time that it is iterated.
         y: of files and data sets, the column, or the columns, to predict; of an array or a `.npy`
             file, another with the targets; of batches, nothing.
         noise_variance: likewise, the column with the known noise variance, or an array.
@@ -71,7 +70,7 @@ def open_source(
 
 
 def source_of(X: Any, y: Any = None, noise_variance: Any = None) -> Source | None:
-    """The rows as a source; None where X is a table in memory.
+    """The rows as a source, if X is not one already; None where it is a table in memory.
 
     Without y, a list is one of batches if its first item is a pair or triple of tables.
 
@@ -81,6 +80,8 @@ def source_of(X: Any, y: Any = None, noise_variance: Any = None) -> Source | Non
         >>> len(source_of([(np.zeros((5, 2)), np.zeros(5))]))
         5
     """
+    if isinstance(X, Source):
+        return X
     is_source = (
         is_path(X)
         or isinstance(X, np.memmap)
@@ -121,7 +122,7 @@ def is_dataset(data: Any) -> bool:
 def _paths(data: Any) -> list[Path] | None:
     """The files of tables that the data name, if they do."""
     if is_path(data) and not is_npy(data):
-        from softki.streaming.tables import folder_files
+        from softki.data.file_sets import folder_files
 
         path = Path(data)
         return folder_files(path) if path.is_dir() else [path]
