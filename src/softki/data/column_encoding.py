@@ -56,21 +56,20 @@ class ColumnEncoding:
         """
         kind = kind_of(column, name)
         if kind == "category":
-            return cls._of_categories(categories_of(column), name, hint)
-        numbers = numbers_of(column, kind)
+            return cls.of_categories(categories_of(column), name, hint)
+        return cls.of_numbers(numbers_of(column, kind), name, kind)
+
+    @classmethod
+    def of_numbers(cls, numbers: np.ndarray, name: str, kind: str) -> Self:
+        """That of a column with these numbers, or with more, of which these are a sample."""
         fill = float(np.median(numbers[np.isfinite(numbers)]))
         return cls(name, kind, round(fill) if kind == "boolean" else fill)
 
     @classmethod
-    def _of_categories(cls, counts: Counter[str], name: str, hint: str) -> Self:
+    def of_categories(cls, counts: Counter[str], name: str, hint: str) -> Self:
+        """That of a column of text, in which each category occurs so often."""
         if len(counts) > MAX_CATEGORIES:
-            hint = hint or text_hint(counts)
-            advice = f"leave it out (--drop {name}), or group them"
-            raise InvalidInputError(
-                f"column {name!r} holds text with {len(counts)} different values, and at most "
-                f"{MAX_CATEGORIES} are one-hot encoded: "
-                + (f"{hint}; mend that, or leave it out (--drop {name})" if hint else advice)
-            )
+            raise too_many_categories(name, str(len(counts)), hint or text_hint(counts))
         most_frequent = min(counts, key=lambda category: (-counts[category], category))
         return cls(name, "category", most_frequent, tuple(sorted(counts)))
 
@@ -128,6 +127,16 @@ class ColumnEncoding:
         if self.kind == "category":
             return f"{len(self.categories)} categories, one-hot encoded"
         return KINDS[self.kind].note
+
+
+def too_many_categories(name: str, count: str, hint: str) -> InvalidInputError:
+    """The error for a column of so many categories; the hint says what they may have been."""
+    advice = f"leave it out (--drop {name}), or group them"
+    return InvalidInputError(
+        f"column {name!r} holds text with {count} different values, and at most "
+        f"{MAX_CATEGORIES} are one-hot encoded: "
+        + (f"{hint}; mend that, or leave it out (--drop {name})" if hint else advice)
+    )
 
 
 def constant_value(column: Any, name: str) -> str | None:

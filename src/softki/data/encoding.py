@@ -34,7 +34,10 @@ from softki.exceptions import InvalidInputError, SoftKIWarning
 Missing = Literal["refuse", "drop", "impute"]
 
 # Columns that pandas writes for the index of a frame.
-_INDEX_NAMES = ("", "__index_level_0__")
+INDEX_NAMES = ("", "__index_level_0__")
+# Why columns are left out.
+NO_VALUES, INDEX = "holds no values", "looks like the row index of a pandas frame"
+CONSTANT, ROUNDED = "is constant ({})", "varies by less than float64 can tell ({})"
 # Unknown categories that a message names.
 _SHOWN = 3
 
@@ -125,9 +128,9 @@ class TableEncoder:
         for name in names:
             value = constant_value(table[name], name)
             if value is not None and is_rounded(table[name]):
-                left_out[name] = f"varies by less than float64 can tell ({value})"
+                left_out[name] = ROUNDED.format(value)
             elif value is not None:
-                left_out[name] = f"is constant ({value})"
+                left_out[name] = CONSTANT.format(value)
                 constants.append(ColumnEncoding.of(table[name], name))
         columns = [
             ColumnEncoding.of(table[name], name, (hints or {}).get(name, ""))
@@ -298,9 +301,9 @@ def _useless_columns(table: Any) -> dict[str, str]:
     useless = {}
     for name in table.column_names:
         if not is_present(table[name], name).any():
-            useless[name] = "holds no values"
-        elif name in _INDEX_NAMES:
-            useless[name] = "looks like the row index of a pandas frame"
+            useless[name] = NO_VALUES
+        elif name in INDEX_NAMES:
+            useless[name] = INDEX
     return useless
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from softki.data.arrow import pa
 
@@ -24,6 +25,18 @@ def are_numbers(texts: Sequence[str]) -> bool:
         (True, False)
     """
     return all(re.fullmatch(_NUMBER, text) for text in texts)
+
+
+def first_text(values: Any) -> int | None:
+    """Where the first text is that is no number; None if all are numbers or missing.
+
+    Example:
+        >>> first_text(pa.array(["1", None, "x"])), first_text(pa.array(["1", "2"]))
+        (2, None)
+    """
+    matches = pa.compute.match_substring_regex(values, f"^({_NUMBER})$")
+    row = matches.index(False).as_py()
+    return None if row < 0 else int(row)
 
 
 def stray_text(counts: Counter[str]) -> str | None:

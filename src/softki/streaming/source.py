@@ -47,7 +47,7 @@ class Source:
         targets: names of the targets.
         noise: name of the known noise variance, if there is one.
         single_target: whether the targets are one column, and not a table of one.
-        files: that must not change while they are read.
+        files: that must not change while they are read, or what they were like before.
         is_named: whether the names of the inputs are the user's.
         is_shared: whether these are the rows of all processes, where there are several, and not
             those of this process.
@@ -61,12 +61,13 @@ class Source:
         targets: Sequence[str],
         noise: str | None = None,
         single_target: bool = True,
-        files: Iterable[Path] = (),
+        files: Iterable[Path] | Files = (),
         is_named: bool = True,
         is_shared: bool = True,
         may_be_empty: bool = False,
     ) -> None:
-        self.parts, self.files = list(parts), Files(files)
+        self.parts = list(parts)
+        self.files = files if isinstance(files, Files) else Files(files)
         self.columns, self.targets, self.noise = list(columns), list(targets), noise
         self.single_target, self.is_named, self.is_shared = single_target, is_named, is_shared
         self.may_be_empty = may_be_empty

@@ -78,13 +78,13 @@ def rows_of(batch: Any, chosen: TableColumns) -> Rows:
     """The numbers of a record batch; missing ones are NaN."""
     noise = None if chosen.noise is None else _numbers(batch.column(chosen.noise))
     return Rows(
-        _matrix(batch, chosen.inputs),
-        _matrix(batch, chosen.targets),
+        matrix_of(batch, chosen.inputs),
+        matrix_of(batch, chosen.targets),
         None if noise is None else noise.astype(np.float64),
     )
 
 
-def _matrix(batch: Any, names: Sequence[str]) -> np.ndarray:
+def matrix_of(batch: Any, names: Sequence[str]) -> np.ndarray:
     """The columns side by side: in float32 if all are, else in float64."""
     columns = [batch.column(name) for name in names]
     single = all(column.type == pa.float32() for column in columns)
