@@ -1,4 +1,4 @@
-"""The batches of a file as numbers, and what is missing or unknown in them."""
+"""The batches of a table as numbers, and what is missing or unknown in them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from softki.exceptions import InvalidInputError
 
 
 class EncodedBatches:
-    """The batches of a file and their numbers, with a count of all that is missing or unknown.
+    """The batches of a table and their numbers, with a count of all that is missing or unknown.
 
-    Rows with missing values are refused at the end of the file, so that all are counted; after
+    Rows with missing values are refused at the end of the table, so that all are counted; after
     the first one, batches are only counted.
 
     Args:
         model: whose encoder is used.
-        reader: of the file.
+        reader: of the table.
         console: for the bar and for warnings.
         targets: columns that have to be there too, and to hold numbers.
     """
@@ -47,14 +47,14 @@ class EncodedBatches:
         shown = self.console.shows_progress
         with tqdm(total=self.reader.count, unit="row", unit_scale=True, disable=not shown) as bar:
             for batch in self.reader:
-                with about(self.reader.path):
+                with about(self.reader.name):
                     encoded, complete = self._encoded(batch)
                 if not self._refused:
                     yield batch, encoded, complete
                 bar.update(len(batch))
         if self._refused:
             raise InvalidInputError(
-                f"{self.reader.path}: {missing_message(self.missing, self.incomplete)}: with "
+                f"{self.reader.name}: {missing_message(self.missing, self.incomplete)}: with "
                 "--missing drop such rows have no prediction, with --missing impute values are "
                 "filled in"
             )
@@ -62,7 +62,7 @@ class EncodedBatches:
             *unseen_messages(self.unseen),
             *self.encoder.changed_messages(self.changed),
         ):
-            self.console.warn(f"{self.reader.path}: {message}")
+            self.console.warn(f"{self.reader.name}: {message}")
 
     @property
     def _refused(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from softki.data.file_sets import FileSet
 from softki.exceptions import InvalidInputError, SoftKIError
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -25,7 +26,7 @@ def usage() -> Iterator[None]:
 
 
 @contextmanager
-def about(path: Path) -> Iterator[None]:
+def about(path: Path | FileSet | str) -> Iterator[None]:
     """Errors about data name the file that it came from."""
     try:
         yield

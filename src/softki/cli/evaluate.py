@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from softki.cli.console import Console
 from softki.cli.encoded_batches import EncodedBatches
@@ -14,6 +13,7 @@ from softki.cli.moments import observed_moments
 from softki.cli.options import DataArgument, Debug, Device, Json, ModelArgument, OwnMissing, Quiet
 from softki.cli.scores import HEADER, Scores, figures_row
 from softki.cli.targets import numbers_in
+from softki.data.file_sets import FileSet
 from softki.exceptions import InvalidInputError
 
 EXAMPLES = """\b
@@ -42,7 +42,7 @@ def evaluate(
     with console.listening():
         file = ModelFile.open(model, device, missing)
         file.check_named_targets()
-        scores, skipped = _scores(file, data, console)
+        scores, skipped = _scores(file, FileSet.of(data), console)
     seconds = time.perf_counter() - start
     figures = dict(zip(file.targets, scores.figures(), strict=True))
     console.table(HEADER, [figures_row(target, figures[target]) for target in file.targets])
@@ -53,7 +53,7 @@ def evaluate(
     )
 
 
-def _scores(file: ModelFile, data: Path, console: Console) -> tuple[Scores, int]:
+def _scores(file: ModelFile, data: FileSet, console: Console) -> tuple[Scores, int]:
     """The figures, and how many rows could not be used."""
     noise = KnownNoise(file, data)
     reader = file.reader(data, [*file.targets, *noise.columns])

@@ -6,14 +6,13 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from softki.atomic import checked_target
 from softki.checks import check_choice, check_range
+from softki.cli.column_choice import ColumnChoice
 from softki.cli.console import Console, number, share
 from softki.cli.errors import UsageError, usage
-from softki.cli.moments import observed_moments
 from softki.cli.options import (
     DataArgument,
     Debug,
@@ -24,9 +23,10 @@ from softki.cli.options import (
     check_new_file,
     listed,
 )
-from softki.cli.scores import Scores
 from softki.cli.summary import fit_summary
-from softki.cli.training_table import ColumnChoice, Rows, TrainingTable
+from softki.cli.training_rows import training_rows
+from softki.data.encoding import TableEncoder
+from softki.data.file_sets import FileSet
 from softki.estimator import SoftKIRegressor
 from softki.inputs import checked_device
 from softki.kernels import KERNELS
@@ -39,6 +39,7 @@ EXAMPLES = """\b
 Examples:
   softki fit train.parquet --target price -o price.softki
   softki fit train.csv.gz --target price --drop id,name --missing impute -o price.softki
+  softki fit 2023.csv 2024.csv --target price -o price.softki
   softki fit train.csv --target east --target north --test 0.1 -o wind.softki
 """
 
@@ -100,9 +101,10 @@ def fit(
 ) -> None:
     """Fit a model to a table, and write it to a file.
 
-    Text is one-hot encoded and dates become numbers; the model file remembers how. An older file
-    of the same name is replaced once the new one is complete. Ctrl-C ends training early: the
-    best model so far is written. A second Ctrl-C gives up.
+    The table may be in several files, or a folder of such; one that is too large for memory is
+    read in batches. Text is one-hot encoded and dates become numbers; the model file remembers
+    how. An older file of the same name is replaced once the new one is complete. Ctrl-C ends
+    training early: the best model so far is written. A second Ctrl-C gives up.
     """
     start, console = time.perf_counter(), Console(quiet, json)
     with usage():
@@ -115,31 +117,33 @@ def fit(
         if batch_size == 0:
             settings["batch_size"] = None
         FitSettings(**settings)
-    check_new_file(output, data)
+    files = FileSet.of(data)
+    check_new_file(output, files)
     checked_target(output)
     choice = ColumnChoice.of(
-        data, listed_targets(target), listed(columns), listed(drop), noise_variance
+        files, listed_targets(target), listed(columns), listed(drop), noise_variance
     )
     with console.listening():
-        table = TrainingTable.read(choice, missing.value, console, test, seed)
+        rows = training_rows(choice, missing.value, console, test, seed)
         estimator = SoftKIRegressor(
             **settings, device=device, random_state=seed, verbose=console.shows_progress
         )
-        tested = _fit(estimator, table.training, table.test)
+        estimator.fit(*rows.for_fit)
+        tested = rows.tested(estimator)
     summary = fit_summary(
         estimator,
         kernel,
-        data=data.name,
+        data=files.title,
         targets=choice.targets,
-        dropped_rows=table.dropped,
+        dropped_rows=rows.dropped,
         noise_column=choice.noise,
         test=None if tested is None else dict(zip(choice.targets, tested, strict=True)),
         seconds=time.perf_counter() - start,
     )
-    extra = {"encoder": table.encoder.to_json(), "targets": choice.targets, "fit": summary}
+    extra = {"encoder": rows.encoder.to_json(), "targets": choice.targets, "fit": summary}
     save(estimator, output, extra)
     _show(console, summary, output)
-    console.result({"model": str(output), **summary, "columns": _columns(table)})
+    console.result({"model": str(output), **summary, "columns": _columns(rows.encoder)})
 
 
 def listed_targets(target: list[str]) -> list[str]:
@@ -149,24 +153,9 @@ def listed_targets(target: list[str]) -> list[str]:
     return target
 
 
-def _fit(
-    estimator: SoftKIRegressor, training: Rows, test: Rows | None
-) -> list[dict[str, Any]] | None:
-    """Fit to the training rows; the figures on test rows, a target each."""
-    y = training.y
-    estimator.fit(training.x, y[:, 0] if y.shape[1] == 1 else y, training.noise)
-    if test is None:
-        return None
-    count, targets = test.y.shape
-    relative = np.ones(count) if test.noise is None else test.noise / estimator.noise_unit_
-    scores = Scores(targets)
-    scores.add(test.y, *observed_moments(estimator, test.x, relative))
-    return [{"rows": count, **figures} for figures in scores.figures()]
-
-
-def _columns(table: TrainingTable) -> dict[str, str]:
-    left_out = {name: f"left out: {why}" for name, why in table.encoder.left_out.items()}
-    return {column.name: str(column) for column in table.encoder.columns} | left_out
+def _columns(encoder: TableEncoder) -> dict[str, str]:
+    left_out = {name: f"left out: {why}" for name, why in encoder.left_out.items()}
+    return {column.name: str(column) for column in encoder.columns} | left_out
 
 
 def _show(console: Console, summary: dict[str, Any], output: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,19 +9,19 @@ import numpy as np
 from softki.cli.console import Console
 from softki.cli.model_file import ModelFile
 from softki.cli.targets import numbers_in
-from softki.data.readers import read_batches
+from softki.data.file_sets import FileSet
 
 
 class KnownNoise:
-    """The noise of the rows of a file where the model was fitted with `--noise-variance`.
+    """The noise of the rows of a table where the model was fitted with `--noise-variance`.
 
     Attributes:
-        columns: the column that holds it, if the model knows one and the file has it.
+        columns: the column that holds it, if the model knows one and the table has it.
     """
 
-    def __init__(self, model: ModelFile, path: Path) -> None:
-        self.model, self.path = model, path
-        has = model.noise is not None and model.noise in read_batches(path).names
+    def __init__(self, model: ModelFile, data: FileSet) -> None:
+        self.model, self.data = model, data
+        has = model.noise is not None and model.noise in data.names
         self.columns = [model.noise] if model.noise is not None and has else []
         self._unusable = 0
 
@@ -40,11 +39,11 @@ class KnownNoise:
         name = self.model.noise
         if name is not None and not self.columns:
             console.warn(
-                f"{self.path}: has no column {name!r}, the known noise of the fit: the figures "
+                f"{self.data}: has no column {name!r}, the known noise of the fit: the figures "
                 "assume average noise"
             )
         if self._unusable:
             console.warn(
-                f"{self.path}: {name!r} is missing or not positive in {self._unusable} rows: "
+                f"{self.data}: {name!r} is missing or not positive in {self._unusable} rows: "
                 "their figures assume average noise"
             )

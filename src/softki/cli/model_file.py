@@ -11,7 +11,8 @@ from softki.cli.errors import usage
 from softki.cli.options import MissingChoice
 from softki.data.column_kinds import KINDS
 from softki.data.encoding import TableEncoder
-from softki.data.readers import Batches, read_batches
+from softki.data.file_sets import FileSet
+from softki.data.readers import Batches
 from softki.estimator import SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.inputs import checked_device
@@ -48,14 +49,14 @@ class ModelFile:
             noise=extra.get("fit", {}).get("noise_column"),
         )
 
-    def reader(self, path: Path, others: Sequence[str] = ()) -> Batches:
-        """The columns of a file that the model needs, others, and those that were constant."""
+    def reader(self, data: FileSet, others: Sequence[str] = ()) -> Batches:
+        """The columns of a table that the model needs, others, and those that were constant."""
         types = {column.name: KINDS[column.kind].csv_types for column in self.encoder.columns}
-        names, constants = read_batches(path).names, self.encoder.constants
+        names, constants = data.names, self.encoder.constants
         others = [*others, *(column.name for column in constants if column.name in names)]
         columns = list(dict.fromkeys([*self.encoder.inputs, *others]))
         numbers = [*self.targets, self.noise]
-        return read_batches(path, columns, types | _types_of_others(others, types, numbers))
+        return data.read(columns, types | _types_of_others(others, types, numbers))
 
     def check_named_targets(self) -> None:
         """Raise where the file does not say which columns the targets are."""

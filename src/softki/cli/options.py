@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from softki.cli.errors import UsageError
+from softki.data.file_sets import FileSet
 from softki.data.readers import suggestion
 
 
@@ -33,7 +34,11 @@ ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model file that softki fit wrote.")
 ]
 DataArgument = Annotated[
-    Path, typer.Argument(metavar="DATA", help="Table: .csv, .csv.gz, .parquet, .arrow or .feather.")
+    list[Path],
+    typer.Argument(
+        metavar="DATA...",
+        help="Table: .csv, .csv.gz, .parquet, .arrow or .feather; several files, or a folder.",
+    ),
 ]
 Device = Annotated[
     str,
@@ -61,14 +66,16 @@ def listed(values: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def check_named(option: str, chosen: Sequence[str], names: Sequence[str], path: Path) -> None:
-    """Wrong usage unless the file has all of the columns that an option names."""
+def check_named(option: str, chosen: Sequence[str], data: FileSet) -> None:
+    """Wrong usage unless the table has all of the columns that an option names."""
     for name in chosen:
-        if name not in names:
-            raise UsageError(f"{option}: {path} has no column {name!r}{suggestion(name, names)}")
+        if name not in data.names:
+            hint = suggestion(name, data.names)
+            raise UsageError(f"{option}: {data} has no column {name!r}{hint}")
 
 
-def check_new_file(path: Path, source: Path) -> None:
+def check_new_file(path: Path, data: FileSet) -> None:
     """Wrong usage if the output would replace the input."""
-    if path.exists() and source.exists() and path.samefile(source):
-        raise UsageError(f"--output: {path} is the file that is read")
+    for source in data.paths:
+        if path.exists() and source.exists() and path.samefile(source):
+            raise UsageError(f"--output: {path} is the file that is read")

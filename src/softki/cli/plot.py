@@ -21,7 +21,8 @@ from softki.cli.moments import observed_moments
 from softki.cli.options import Debug, Device, Json, ModelArgument, OwnMissing, Quiet
 from softki.cli.targets import numbers_in
 from softki.data.arrow import pa
-from softki.data.readers import read_batches, suggestion
+from softki.data.file_sets import FileSet
+from softki.data.readers import suggestion
 from softki.exceptions import InvalidInputError
 
 # Of a larger table, a random sample of so many rows is drawn.
@@ -94,7 +95,7 @@ def plot(
         file = ModelFile.open(model, device, missing)
         pictures = _Pictures(file, _target(file, target))
         if data is not None:
-            pictures.sample(data, console)
+            pictures.sample(FileSet.of([data]), console)
         kinds = list(dict.fromkeys(kind)) if kind else pictures.possible(console)
         paths = [output if single else output / f"{which.value}.png" for which in kinds]
         # All are drawn before the first is written: where one fails, there is none.
@@ -120,19 +121,19 @@ class _Pictures:
         self.y: np.ndarray | None = None
         self.noise = np.empty(0)  # of the rows, relative to the average
 
-    def sample(self, path: Path, console: Console) -> None:
+    def sample(self, data: FileSet, console: Console) -> None:
         """Read the table, and keep all rows or a random sample of them."""
         file = self.file
-        has_target = file.names_targets and self.name in read_batches(path).names
+        has_target = file.names_targets and self.name in data.names
         targets = [self.name] if has_target else []
-        noise = KnownNoise(file, path)
-        reader = file.reader(path, [*targets, *noise.columns])
+        noise = KnownNoise(file, data)
+        reader = file.reader(data, [*targets, *noise.columns])
         batches, rng = EncodedBatches(file, reader, console, targets), np.random.default_rng(0)
         names = file.encoder.names
         # A random key, the noise, the inputs, the target.
         rows = np.empty((0, 2 + len(names) + len(targets)))
         for batch, encoded, complete in batches:
-            with about(path):
+            with about(data):
                 y = numbers_in(batch, targets)[complete]
                 relative = noise.relative(batch, complete)
             keys = rng.random(len(y))
@@ -141,7 +142,7 @@ class _Pictures:
             if len(rows) > MAX_ROWS:  # the smallest keys are a sample without replacement
                 rows = rows[np.sort(np.argpartition(rows[:, 0], MAX_ROWS)[:MAX_ROWS])]
         if not len(rows):
-            raise InvalidInputError(f"{path}: no row is complete")
+            raise InvalidInputError(f"{data}: no row is complete")
         if targets:
             noise.tell(console)
         self.x = pa.table({name: rows[:, 2 + j] for j, name in enumerate(names)})

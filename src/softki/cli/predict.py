@@ -35,7 +35,8 @@ from softki.cli.options import (
 )
 from softki.data.arrow import pa
 from softki.data.encoding import Encoded
-from softki.data.readers import file_format, read_batches
+from softki.data.file_sets import FileSet
+from softki.data.readers import file_format
 from softki.data.writers import Write, csv_to, written
 from softki.estimator import Of
 
@@ -73,7 +74,7 @@ def predict(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Predict the rows of a table.
+    """Predict the rows of a table, which may be in several files or a folder of such.
 
     The output has a row for each, in the same order: the mean under the name of the target
     (price), its standard deviation (price_std), and the quantiles asked for (price_q0.05). Rows
@@ -86,18 +87,20 @@ def predict(
     if output is not None:
         with usage():
             file_format(output)
-        check_new_file(output, data)
+    files = FileSet.of(data)
+    if output is not None:
+        check_new_file(output, files)
     levels = _levels(quantiles)
     with console.listening():
         file = ModelFile.open(model, device, missing)
         names = _names(file.targets, levels, std)
-        kept = _kept(keep, data, names, console)
+        kept = _kept(keep, files, names, console)
         columns = _Columns(file, levels, std, of.value, names, kept)
-        reader = file.reader(data, columns.kept)
+        reader = file.reader(files, columns.kept)
         batches = EncodedBatches(file, reader, console)
         with _sink(output, columns.schema(reader.schema)) as write:
             for batch, encoded, complete in batches:
-                with about(data):
+                with about(files):
                     predicted = columns.predicted(batch, encoded, complete)
                 write(predicted)
     seconds = time.perf_counter() - start
@@ -178,17 +181,19 @@ def _names(targets: Sequence[str], levels: Sequence[float], std: bool) -> list[s
     return names
 
 
-def _kept(keep: list[str] | None, data: Path, taken: Sequence[str], console: Console) -> list[str]:
+def _kept(
+    keep: list[str] | None, data: FileSet, taken: Sequence[str], console: Console
+) -> list[str]:
     """The columns to keep; those that have the name of a prediction cannot be kept."""
     if not keep:
         return []
-    names, chosen = read_batches(data).names, listed(keep)
+    names, chosen = data.names, listed(keep)
     if chosen == ["all"] and "all" not in names:
         left_out = [name for name in names if name in taken]
         if left_out:
             console.note(f"not kept, as the output has such a column: {', '.join(left_out)}")
         return [name for name in names if name not in taken]
-    check_named("--keep", chosen, names, data)
+    check_named("--keep", chosen, data)
     for name in chosen:
         if name in taken:
             raise UsageError(f"--keep: {name!r} is a column of the predictions: rename it")
