@@ -79,7 +79,7 @@ class CheckpointFolder(Checkpoints):
     """
 
     def __init__(self, folder: Folder, identity: Identity, processes: Processes = ALONE) -> None:
-        self.folder, self.identity, self._writes = Path(folder), identity, processes.is_first
+        self.folder, self.identity, self._writes = _path(folder), identity, processes.is_first
         self._is_left = False
         found = processes.together(self._look if self._writes else lambda: _Found(None, None, {}))
         self._damaged = set(found.damaged)
@@ -143,12 +143,7 @@ class CheckpointFolder(Checkpoints):
 
 def checked_folder(folder: Folder) -> Path:
     """The folder, made if it is not there, if files can be written to it."""
-    try:
-        path = checked_path(folder)
-    except InvalidTypeError as error:
-        raise InvalidTypeError(
-            f"checkpoint must be the name of a folder, got {type(folder).__name__}"
-        ) from error
+    path = _path(folder)
     try:
         if path.exists() and not path.is_dir():
             raise OSError("it is a file; give the name of a folder")
@@ -160,6 +155,15 @@ def checked_folder(folder: Folder) -> Path:
             f"cannot write checkpoints to {path}: {error.strerror or error}"
         ) from error
     return path
+
+
+def _path(folder: Folder) -> Path:
+    try:
+        return checked_path(folder)
+    except InvalidTypeError as error:
+        raise InvalidTypeError(
+            f"checkpoint must be the name of a folder, got {type(folder).__name__}"
+        ) from error
 
 
 def saved_seed(folder: Folder) -> int | None:
