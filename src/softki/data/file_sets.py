@@ -185,7 +185,7 @@ class _SeveralFiles(Batches):
             if reader.count != 0:  # a file without rows does no harm beside others
                 for batch in reader:
                     count += len(batch)
-                    yield batch.cast(self.schema)
+                    yield _as_typed(batch, self.schema)
             counts.append(count)
         self._counts = counts
         if not sum(counts):
@@ -193,6 +193,17 @@ class _SeveralFiles(Batches):
 
     def _batches(self) -> Iterable[Any]:
         return iter(self)
+
+
+def _as_typed(batch: Any, schema: Any) -> Any:
+    """The batch with the types of the schema, rounded where need be, as in any encoding."""
+    if batch.schema.types == schema.types:
+        return batch
+    columns = [
+        pa.compute.cast(batch.column(name), schema.field(name).type, safe=False)
+        for name in schema.names
+    ]
+    return pa.record_batch(columns, schema=schema)
 
 
 def _common_type(name: str, schemas: Sequence[Any]) -> Any:

@@ -111,7 +111,7 @@ class Batches(ABC):
         try:
             yield
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            message = f"{self.path}: {understood(error, self.names)}"
+            message = f"{self.name}: {understood(error, self.names)}"
             raise InvalidInputError(message) from error
 
     @abstractmethod
