@@ -20,6 +20,7 @@ one, nothing is sent and every function is the identity.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -306,7 +307,7 @@ class Processes:
             who = "another process" if not missing else _listed(missing)
             raise ProcessError(
                 f"{who} of {self.size} died, left the fit, or did not answer in time, which ends "
-                f"the fit in process {self.rank}: {str(error).splitlines()[0]}"
+                f"the fit in process {self.rank}: {_reason(error)}"
             ) from error
 
     def _missing(self) -> list[int]:
@@ -374,8 +375,7 @@ def _joined(device: torch.device, time_limit: float) -> Processes:
         if isinstance(error, SoftKIError):
             raise
         raise ProcessError(
-            f"not all of {size} processes joined the fit within {time_limit:g} s: "
-            f"{str(error).splitlines()[0]}"
+            f"not all of {size} processes joined the fit within {time_limit:g} s: {_reason(error)}"
         ) from error
     return processes
 
@@ -384,6 +384,12 @@ def _listed(ranks: Sequence[int]) -> str:
     if len(ranks) == 1:
         return f"process {ranks[0]}"
     return f"processes {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def _reason(error: Exception) -> str:
+    """What torch.distributed says, without the place in its sources and its advice."""
+    text = re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", str(error).splitlines()[0])
+    return text.split(". ")[0]
 
 
 def _is_initialised() -> bool:

@@ -23,6 +23,7 @@ from softki.cli.options import (
     check_new_file,
     listed,
 )
+from softki.cli.process_group import in_process_group, launched_rank
 from softki.cli.summary import fit_summary
 from softki.cli.training_rows import training_rows
 from softki.data.encoding import TableEncoder
@@ -44,6 +45,7 @@ Examples:
 """
 
 
+@in_process_group
 def fit(
     data: DataArgument,
     target: Annotated[
@@ -104,9 +106,10 @@ def fit(
     The table may be in several files, or a folder of such; one that is too large for memory is
     read in batches. Text is one-hot encoded and dates become numbers; the model file remembers
     how. An older file of the same name is replaced once the new one is complete. Ctrl-C ends
-    training early: the best model so far is written. A second Ctrl-C gives up.
+    training early: the best model so far is written. A second Ctrl-C gives up. Several processes
+    fit together: torchrun --nproc-per-node 2 -m softki fit …
     """
-    start, console = time.perf_counter(), Console(quiet, json)
+    start, console = time.perf_counter(), Console.of_process(launched_rank(), quiet, json)
     with usage():
         checked_device(device)
         check_choice("kernel", kernel, KERNELS)
@@ -129,6 +132,8 @@ def fit(
             **settings, device=device, random_state=seed, verbose=console.shows_progress
         )
         estimator.fit(*rows.for_fit)
+        if launched_rank():
+            return
         tested = rows.tested(estimator)
     summary = fit_summary(
         estimator,

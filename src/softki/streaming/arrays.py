@@ -113,7 +113,7 @@ class _ArrayPart(Part):
     def read(self) -> Iterator[Rows]:
         numbers = {name: _numbers(table[self._rows], name) for name, table in self._tables.items()}
         x, y, noise = numbers["X"], numbers["y"], numbers.get("noise")
-        yield Rows(x, y.reshape(len(y), -1), noise)
+        yield Rows(x, y[:, None] if y.ndim == 1 else y, noise)
 
 
 class _IterablePart(Part):
@@ -132,7 +132,7 @@ class _IterablePart(Part):
                     f"batch {number} has the columns {names}, and batch 0 has {self._names}: all "
                     "batches must have the same, in the same order"
                 )
-            yield self._same(number, Rows(x, y.reshape(len(y), -1), noise))
+            yield self._same(number, Rows(x, y[:, None] if y.ndim == 1 else y, noise))
 
     def _same(self, number: int, rows: Rows) -> Rows:
         checksum = zlib.crc32(rows.x[:1].tobytes(), zlib.crc32(rows.y[:1].tobytes()))
