@@ -12,16 +12,19 @@ import subprocess
 import sys
 import traceback
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 import softki
-from softki import Event, Fit, FitSettings, SoftKIRegressor, atomic, fit, fit_rows
+from softki import Event, Fit, FitSettings, SoftKIRegressor, atomic, fit, fit_rows, processes
 from softki.data import robot_arm
 from softki.digest import digest_of
+from softki.exceptions import ProcessError
 from softki.hutchinson import Hutchinson
 from softki.streaming import StreamedRows, open_source
 
@@ -47,9 +50,10 @@ def fit_case(case: str, data: str, **options: Any) -> Fit:
         return fit(X[:90], y[:90], settings=few, **options)
     if case == "all rows":
         return fit(X, y, settings=replace(SETTINGS, held_out=0.0, batch_size=None), **options)
-    if case == "parquet":
-        source = StreamedRows.open(open_source(data, "reach"), SETTINGS.seed)
-        return fit_rows(source, settings=SETTINGS, **options)
+    if case in ("parquet", "two processes"):
+        with processes.joined_processes() as group:
+            source = StreamedRows.open(open_source(data, "reach"), SETTINGS.seed, processes=group)
+            return fit_rows(source, settings=SETTINGS, **options)
     if case == "estimator":
         model = SoftKIRegressor(points=12, steps=60, checkpoint=options["checkpoint"])
         return model.fit(data, "reach").fit_
@@ -117,9 +121,21 @@ def kill_in_finishing() -> None:
     softki.checkpoints.CheckpointFolder.finish = finish  # type: ignore[method-assign]
 
 
-def run(job: dict[str, Any]) -> None:
+def join(rank: int, job: dict[str, Any]) -> None:
+    """Be one of several processes."""
+    processes._ROLL_CALL = 1.0
+    meeting = f"file://{job['out']}.{os.getppid()}.{job['number']}"
+    limit = timedelta(seconds=30)
+    dist.init_process_group("gloo", meeting, limit, world_size=job["processes"], rank=rank)
+
+
+def run(rank: int, job: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     options: dict[str, Any] = {}
+    if job["processes"] > 1:
+        join(rank, job)
+        if rank != job["processes"] - 1:  # the last one is killed
+            job["kind"] = "none"
     if job["kind"] == "step":
         options = killed_at_step(*job["arguments"])
     elif job["kind"] == "write":
@@ -127,25 +143,35 @@ def run(job: dict[str, Any]) -> None:
     elif job["kind"] == "finish":
         kill_in_finishing()
     fitted = fit_case(job["case"], job["data"], checkpoint=job["folder"], **options)
-    Path(job["out"]).write_text(json.dumps(result_of(fitted)))
+    if not rank:
+        Path(job["out"]).write_text(json.dumps(result_of(fitted)))
 
 
 def serve() -> None:
     torch.set_num_threads(1)
     fit_case("memory", "")  # what is imported late need not be so in every process
     for line in sys.stdin:
-        pid = os.fork()
-        if not pid:
-            try:
-                run(json.loads(line))
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        sys.stdout.write(f"{pid}\n")
+        job = json.loads(line)
+        pids = [begin(rank, job) for rank in range(job["processes"])]
+        sys.stdout.write(f"{pids[-1]}\n")
         sys.stdout.flush()
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n")
+        ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        sys.stdout.write(f"{ends[-1]}\n")
         sys.stdout.flush()
+
+
+def begin(rank: int, job: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        run(rank, job)
+    except ProcessError:
+        os._exit(3)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 class Server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -89,9 +90,12 @@ def write_parquet(path: Path, X: np.ndarray, y: np.ndarray) -> None:
 def run(server: Server, parquet: Path, tmp_path: Path) -> Callable[..., int]:
     """Fit in a process of its own; how it ended."""
 
+    number = itertools.count()
+
     def run(case: str, kind: str, *arguments: Any) -> int:
         job = {"case": case, "kind": kind, "arguments": arguments, "data": str(parquet)}
-        job["out"] = str(tmp_path / "result.json")
+        job["out"], job["number"] = str(tmp_path / "result.json"), next(number)
+        job["processes"] = 2 if case == "two processes" else 1
         job["folder"] = None if kind == "undisturbed" else str(tmp_path / "checkpoints")
         pid = server.begin(job)
         if kind == "time":
@@ -157,6 +161,19 @@ def test_an_estimator_without_a_seed_goes_on_with_the_one_it_had(
     assert run("estimator", "none") == 0
     assert seed is not None
     assert read(tmp_path)["report"]["steps"] == "60"
+
+
+def test_several_processes_go_on_from_what_the_first_has_saved(
+    run: Callable[..., int], tmp_path: Path
+) -> None:
+    """Where one is killed, the other ends with an error, and both start again."""
+    assert run("two processes", "undisturbed") == 0
+    expected = read(tmp_path)
+    assert run("two processes", "step", 20) == -signal.SIGKILL
+    assert len(names(tmp_path / "checkpoints")) == 2
+    assert run("two processes", "none") == 0
+    assert read(tmp_path) == expected
+    assert names(tmp_path / "checkpoints") == []
 
 
 def left(folder: Path, steps: int = 13, **options: Any) -> None:
