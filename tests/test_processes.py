@@ -17,7 +17,8 @@ import torch
 
 from softki import load
 from softki.exceptions import InvalidInputError
-from softki.processes import ALONE, Processes, joined_processes
+from softki.joining import joined_processes
+from softki.processes import ALONE, Processes
 from softki.statistics import Features, GramStatistics, SquareRootStatistics
 
 import several_processes
@@ -94,11 +95,14 @@ def test_of_three_processes_the_first_has_no_held_out_rows(
     assert alone["table"]["held out"].min() >= several_processes.CUTS[3][1]
 
 
-def test_torchrun(folder: Path) -> None:
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    fit = ["-m", "softki", "fit", "arm.parquet", "--target", "reach", "-o", "m.softki"]
+def torchrun(
+    folder: Path, command: list[str], output: str, restarts: int = 0
+) -> subprocess.CompletedProcess[str]:
+    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    fit = ["fit", "arm.parquet", "--target", "reach", "--points", "24", "--steps", "24"]
+    more = ["--batch-size", "200", "--checkpoint", "saved", "-o", output, "--json"]
     done = subprocess.run(
-        [sys.executable, *torchrun, *fit, "--points", "24", "--steps", "20", "--json"],
+        [sys.executable, *run, "--max-restarts", str(restarts), *command, *fit, *more],
         env=ENVIRONMENT,
         cwd=folder,
         capture_output=True,
@@ -106,11 +110,24 @@ def test_torchrun(folder: Path) -> None:
         timeout=200,
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_torchrun_fits_and_goes_on_where_a_process_has_died(folder: Path) -> None:
+    done = torchrun(folder, ["-m", "softki"], "m.softki")
     assert done.stdout.count('"model": "m.softki"') == 1  # one process shows what there is
     model = load(folder / "m.softki")
     assert model.fit_report_.processes == 2
     assert "2 processes" in str(model.fit_report_)
     assert model.fit_report_.rows == several_processes.N
+    again = torchrun(folder, [several_processes.__file__], "n.softki", restarts=1)
+    assert again.stdout.count('"model": "n.softki"') == 1
+    assert "killed in step 12" in again.stderr
+    resumed = load(folder / "n.softki")
+    assert [f.step for f in resumed.fit_report_.history] == list(range(1, 25))
+    for name, value in model.fit_.model.state_dict().items():
+        torch.testing.assert_close(resumed.fit_.model.state_dict()[name], value)
+    assert not list((folder / "saved").iterdir())
 
 
 def features(rows: int, known: bool) -> Features:

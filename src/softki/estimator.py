@@ -20,10 +20,11 @@ from softki.checkpoints import checked_folder, saved_seed
 from softki.checks import check_choice, check_integer
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.inputs import checked_device, checked_matrix, checked_table
+from softki.joining import joined_processes
 from softki.kernels import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
 from softki.posterior import Posterior
-from softki.processes import ALONE, Processes, joined_processes, process_count
+from softki.processes import ALONE, Processes, process_count
 from softki.report import FitReport
 from softki.settings import FitSettings, ObjectiveName
 from softki.sizes import Size, sizes_for

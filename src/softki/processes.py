@@ -19,27 +19,20 @@ one, nothing is sent and every function is the identity.
 
 from __future__ import annotations
 
-import os
-import re
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from softki.exceptions import InvalidInputError, ProcessError, SoftKIError
+from softki.exceptions import InvalidInputError, SoftKIError
+from softki.roll_call import naming_who_is_missing
 
-# Seconds after which a process that does not answer counts as lost.
-TIME_LIMIT = 120.0
-# Seconds in which the others must answer once something was lost.
-_ROLL_CALL = 10.0
 # Seconds within which a second interrupt is the same as the first: torchrun sends it on again.
 _SAME_INTERRUPT = 1.0
 
@@ -297,99 +290,11 @@ class Processes:
         parts = flat.split([tensor.numel() for tensor in like])
         return [part.reshape(t.shape).to(t) for part, t in zip(parts, like, strict=True)]
 
-    @contextmanager
-    def _naming_who_is_missing(self) -> Iterator[None]:
-        """Errors of torch.distributed as one of softki that names the processes that are lost."""
-        try:
-            yield
-        except RuntimeError as error:
-            missing = self._missing()
-            who = "another process" if not missing else _listed(missing)
-            raise ProcessError(
-                f"{who} of {self.size} died, left the fit, or did not answer in time, which ends "
-                f"the fit in process {self.rank}: {_reason(error)}"
-            ) from error
-
-    def _missing(self) -> list[int]:
-        """The processes that do not answer to a roll call."""
-        group, limit = self._roll, timedelta(seconds=_ROLL_CALL)
-        here, waiting, missing = torch.zeros(1), {}, set()
-        for rank in range(self.size):
-            if rank != self.rank:
-                try:
-                    sent = dist.isend(here, rank, group=group)
-                    waiting[rank] = sent, dist.irecv(torch.zeros(1), rank, group=group)
-                except (RuntimeError, ValueError):
-                    missing.add(rank)
-        # Those that answer leave only when they have been answered.
-        for rank, works in waiting.items():
-            for work in works:
-                try:
-                    assert work is not None
-                    work.wait(limit)
-                except RuntimeError:
-                    missing.add(rank)
-                    break
-        return sorted(missing)
+    def _naming_who_is_missing(self) -> AbstractContextManager[None]:
+        return naming_who_is_missing(self.rank, self.size, self._roll)
 
 
 ALONE = Processes()
-
-
-@contextmanager
-def joined_processes(
-    device: torch.device | str = "cpu", time_limit: float | None = None
-) -> Iterator[Processes]:
-    """The processes of the group that is initialised, for one fit; without a group, this alone.
-
-    They talk in groups of their own: over NCCL where each has a GPU to itself, else over gloo.
-
-    Args:
-        device: that this process computes on.
-        time_limit: in seconds, after which a process that does not answer is given up; by default
-            two minutes.
-    """
-    if process_count() == 1:
-        yield ALONE
-        return
-    processes = _joined(torch.device(device), time_limit or TIME_LIMIT)
-    try:
-        yield processes
-    finally:
-        processes.leave()
-
-
-def _joined(device: torch.device, time_limit: float) -> Processes:
-    limit = timedelta(seconds=time_limit)
-    rank, size = process_rank(), process_count()
-    try:
-        objects, roll = (dist.new_group(backend="gloo", timeout=limit) for _ in range(2))
-        processes = Processes(rank, size, objects, objects, roll)
-        places = processes.gather((socket.gethostname(), device.type, device.index))
-        if all(kind == "cuda" for _, kind, _ in places) and len(set(places)) == size:
-            os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # errors, and no abort
-            torch.cuda.set_device(device)
-            tensors = dist.new_group(backend="nccl", timeout=limit)
-            processes = Processes(rank, size, tensors, objects, roll, device)
-    except RuntimeError as error:
-        if isinstance(error, SoftKIError):
-            raise
-        raise ProcessError(
-            f"not all of {size} processes joined the fit within {time_limit:g} s: {_reason(error)}"
-        ) from error
-    return processes
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return f"process {ranks[0]}"
-    return f"processes {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
-
-
-def _reason(error: Exception) -> str:
-    """What torch.distributed says, without the place in its sources and its advice."""
-    text = re.sub(r"^\[[^\]]*\.cc:\d+\] ", "", str(error).splitlines()[0])
-    return text.split(". ")[0]
 
 
 def _is_initialised() -> bool:

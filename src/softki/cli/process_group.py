@@ -14,9 +14,10 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from softki.exceptions import ProcessError
-from softki.processes import TIME_LIMIT
+from softki.joining import TIME_LIMIT
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,8 +48,14 @@ def process_group() -> Iterator[None]:
     if _launched_count() == 1 or not dist.is_available() or dist.is_initialized():
         yield
         return
+    limit = timedelta(seconds=TIME_LIMIT)
     try:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=TIME_LIMIT))
+        store, rank, size = next(rendezvous("env://", timeout=limit))
+        # Processes that are started again find the store of those before them, and what these
+        # have left in it.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"softki-{attempt}", store)  # type: ignore[attr-defined]
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
     except (RuntimeError, ValueError) as error:
         raise ProcessError(
             f"process {launched_rank()} of {_launched_count()} finds no group within "
