@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from softki.atomic import checked_target
+from softki.checkpoints import checked_folder
 from softki.checks import check_choice, check_range
 from softki.cli.column_choice import ColumnChoice
 from softki.cli.console import Console, number, share
@@ -95,6 +96,13 @@ def fit(
             metavar="SHARE", help="Share of the rows to keep from the fit, and to test it on."
         ),
     ] = 0.0,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Save the fit there while it goes on; the same command goes on from there.",
+        ),
+    ] = None,
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Of everything random.")] = 0,
     json: Json = False,
@@ -120,6 +128,8 @@ def fit(
         if batch_size == 0:
             settings["batch_size"] = None
         FitSettings(**settings)
+        if checkpoint is not None:
+            checked_folder(checkpoint)
     files = FileSet.of(data)
     check_new_file(output, files)
     checked_target(output)
@@ -129,7 +139,11 @@ def fit(
     with console.listening():
         rows = training_rows(choice, missing.value, console, test, seed)
         estimator = SoftKIRegressor(
-            **settings, device=device, random_state=seed, verbose=console.shows_progress
+            **settings,
+            device=device,
+            random_state=seed,
+            verbose=console.shows_progress,
+            checkpoint=checkpoint,
         )
         estimator.fit(*rows.for_fit)
         if launched_rank():
