@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -210,6 +212,26 @@ def test_a_graph_makes_the_steps_that_are_made_without(
         assert relative_error(left, right) < 1e-3
     for event, other in zip(events, plain_events, strict=True):
         assert event.log_likelihood == pytest.approx(other.log_likelihood, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.1])
+def test_a_fit_that_was_left_goes_on_in_a_new_graph(held_out: float, tmp_path: Path) -> None:
+    x, y = training_data()
+    settings = FitSettings(points=64, steps=240, batch_size=512, held_out=held_out, patience=None)
+
+    def leave(event: Event) -> None:
+        if event.step == 150:
+            raise RuntimeError("left")
+
+    whole = fit(x, y, settings=settings)
+    with pytest.raises(RuntimeError, match="left"):
+        fit(x, y, settings=settings, callbacks=[leave], checkpoint=tmp_path)
+    events: list[Event] = []
+    resumed = fit(x, y, settings=settings, callbacks=[events.append], checkpoint=tmp_path)
+    assert resumed.report.engine == "Triton kernels in a CUDA graph"
+    assert [event.step for event in events] == list(range(141, 241))
+    mean, expected = (result.posterior.mean(x.double()) for result in (resumed, whole))
+    assert relative_error(mean, expected) < 0.05
 
 
 def test_without_triton_the_plain_engine_is_taken_and_named(

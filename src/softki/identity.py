@@ -90,7 +90,9 @@ def _differences(saved: Identity, asked: Identity) -> Iterator[str]:
             else:
                 for one, other in zip(before, now, strict=True):
                     yield from _differences(one, other)
+        elif name.startswith(("other", "another")):
+            yield name
         elif max(len(str(before)), len(str(now))) > _SHOWN:
-            yield name if name.startswith(("other", "another")) else f"another {name}"
+            yield f"another {name}"
         else:
             yield f"{name}: {before}, not {now}"
