@@ -14,7 +14,7 @@ on β².
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple, Self
@@ -25,6 +25,9 @@ from torch import Tensor
 from softki.exceptions import InvalidInputError
 from softki.processes import Processes
 from softki.products import gram_and_cross
+
+# Rows of a block that a QR is worth, for each of its columns.
+_TALL = 8
 
 
 class Features(NamedTuple):
@@ -204,6 +207,11 @@ class SquareRootStatistics(Statistics):
         return self.points, self.factor.shape[1] - self.points
 
     @classmethod
+    def from_blocks(cls, blocks: Iterable[Features]) -> Self:
+        """R of many blocks, several of them at a time where they are small."""
+        return super().from_blocks(_tall(blocks))
+
+    @classmethod
     def from_block(cls, block: Features) -> Self:
         """R of one block, by a QR in float64."""
         S, Y, log_noise = _whitened(block)
@@ -248,6 +256,31 @@ def _whitened(block: Features) -> tuple[Tensor, Tensor, float]:
         return S, Y, 0.0
     scale = scale.double()
     return S / scale[:, None], Y / scale[:, None], 2 * float(scale.log().sum())
+
+
+def _tall(blocks: Iterable[Features]) -> Iterator[Features]:
+    """The same rows in blocks that are much taller than wide.
+
+    The QR that adds the factor of a block to the others takes as long as that of m + t rows.
+    """
+    waiting: list[Features] = []
+    rows = 0
+    for block in blocks:
+        waiting.append(block)
+        rows += len(block.weights)
+        if rows >= _TALL * block.weights.shape[1]:
+            yield _stacked(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield _stacked(waiting)
+
+
+def _stacked(blocks: Sequence[Features]) -> Features:
+    if len(blocks) == 1:
+        return blocks[0]
+    weights, targets, scales = zip(*blocks, strict=True)
+    scale = None if scales[0] is None else torch.cat(scales)
+    return Features(torch.cat(weights), torch.cat(targets), scale)
 
 
 def _triangular_factor(matrix: Tensor) -> Tensor:
