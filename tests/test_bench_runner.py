@@ -227,7 +227,7 @@ def test_each_variant_of_softki_has_its_objective(name: str, objective: str) -> 
 def test_an_interrupted_fit_is_no_result(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def loop(trainer: Trainer) -> None:
+    def loop(trainer: Trainer, *_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Trainer, "_loop", loop)
