@@ -207,6 +207,12 @@ def test_the_same_call_goes_on_where_it_was(tmp_path: Path) -> None:
     assert steps_of(tmp_path) == list(range(1, 25))  # it was done, and starts anew
 
 
+def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:
+    left(tmp_path)
+    with pytest.raises(InvalidInputError, match="is a checkpoint of a fit that was not done"):
+        load(next(tmp_path.iterdir()))
+
+
 def test_no_more_than_two_are_kept(tmp_path: Path) -> None:
     seen: list[int] = []
     fit(

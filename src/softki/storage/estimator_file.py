@@ -97,6 +97,11 @@ def load_with_metadata(
 ) -> tuple[SoftKIRegressor, Document]:
     """The estimator, and what `read_metadata` gives, from one reading of the file."""
     place, file = checked_device(device), unseal(path)
+    if "checkpoint" in file.document:
+        raise InvalidInputError(
+            f"{path} is a checkpoint of a fit that was not done: to go on with it, fit again with "
+            "its folder as checkpoint"
+        )
     try:
         tensors = placed(file.tensors(), file.document["strides"], place)
         return _estimator(file.document, tensors), file.document
