@@ -73,6 +73,7 @@ def test_held_out_rows_leave_the_variance_as_it_suited_them() -> None:
     ratio = result.posterior.predict(new)[1] / judged.predict(new)[1]
     assert ratio.mean() == pytest.approx(1, abs=0.1)
 
+
 def test_initial_points_are_divided_by_the_initial_temperature() -> None:
     x, y = surface()
     untrained = fit(x, y, settings=replace(SMALL, steps=0)).model
