@@ -21,11 +21,12 @@ import torch
 import torch.distributed as dist
 
 import softki
-from softki import Event, Fit, FitSettings, SoftKIRegressor, atomic, fit, fit_rows, processes
+from softki import Event, Fit, FitSettings, SoftKIRegressor, atomic, fit, fit_rows
 from softki.data import robot_arm
 from softki.digest import digest_of
 from softki.exceptions import ProcessError
 from softki.hutchinson import Hutchinson
+from softki.joining import joined_processes
 from softki.streaming import StreamedRows, open_source
 
 SETTINGS = FitSettings(points=12, steps=48, batch_size=64, patience=None, seed=3)
@@ -51,7 +52,7 @@ def fit_case(case: str, data: str, **options: Any) -> Fit:
     if case == "all rows":
         return fit(X, y, settings=replace(SETTINGS, held_out=0.0, batch_size=None), **options)
     if case in ("parquet", "two processes"):
-        with processes.joined_processes() as group:
+        with joined_processes() as group:
             source = StreamedRows.open(open_source(data, "reach"), SETTINGS.seed, processes=group)
             return fit_rows(source, settings=SETTINGS, **options)
     if case == "estimator":
@@ -123,7 +124,6 @@ def kill_in_finishing() -> None:
 
 def join(rank: int, job: dict[str, Any]) -> None:
     """Be one of several processes."""
-    processes._ROLL_CALL = 1.0
     meeting = f"file://{job['out']}.{os.getppid()}.{job['number']}"
     limit = timedelta(seconds=30)
     dist.init_process_group("gloo", meeting, limit, world_size=job["processes"], rank=rank)

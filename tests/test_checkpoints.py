@@ -46,6 +46,7 @@ from softki.in_memory import InMemoryRows
 from softki.inputs import checked_data
 from softki.kernels import Matern32
 from softki.snapshots import Snapshot
+from softki.storage import sealed
 from softki.streaming import StreamedRows, open_source
 from softki.training_state import _moments, _restore_moments
 
@@ -253,6 +254,42 @@ def test_a_damaged_file_does_not_push_out_a_good_one(tmp_path: Path) -> None:
     assert steps_of(tmp_path) == list(range(13, 25))
 
 
+def test_a_file_that_cannot_be_read_yet_is_an_error_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(tmp_path)
+    monkeypatch.setattr(sealed, "FORMAT_VERSION", 0)  # of an older softki
+    before = names(tmp_path)
+    with pytest.raises(InvalidInputError, match="install a newer one"):
+        steps_of(tmp_path)
+    assert names(tmp_path) == before
+
+
+def test_a_file_that_cannot_be_removed_does_not_lose_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left(tmp_path)
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    with pytest.warns(CheckpointWarning, match="could not be removed: Permission denied"):
+        steps_of(tmp_path)
+
+
+def test_checkpoints_may_be_kept_until_the_result_is_written(tmp_path: Path) -> None:
+    left(tmp_path)
+    with suppress(KilledError), checkpoints.kept_until_the_end():
+        steps_of(tmp_path)
+        raise KilledError
+    assert len(names(tmp_path)) == 2
+    with checkpoints.kept_until_the_end():
+        assert steps_of(tmp_path) == []  # all were done
+        assert len(names(tmp_path)) == 2
+    assert names(tmp_path) == []
+
+
 def test_where_all_are_damaged_the_fit_starts_anew(tmp_path: Path) -> None:
     left(tmp_path)
     for path in tmp_path.iterdir():
@@ -400,7 +437,7 @@ def test_an_interrupted_fit_is_a_result_and_may_go_on(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("step", [10, 40, 80])
+@pytest.mark.parametrize("step", [40, 80])
 def test_an_interrupted_cross_validation_may_go_on(step: int, tmp_path: Path) -> None:
     X, y = rows(90)
     settings, count = replace(SMALL, folds=3), 0
