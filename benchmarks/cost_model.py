@@ -5,8 +5,9 @@
 The gradient of all n rows takes  a + n (b + c m + e m² + f m d)  seconds, with the constants by
 non-negative least squares on relative errors, from `benchmarks/results/growth-h200.json`, which
 `benchmarks/engine.py --growth` wrote; a posterior is as long as half of that (one pass of two, Gram
-form). Reading is so many bytes a second and process (`benchmarks/results/streaming-cpu.txt`), and a
-message of k numbers in float64 takes  latency + 8 k / bandwidth,  which is assumed, not measured.
+form). Reading is so many bytes a second and process, which depends on disks
+(`benchmarks/streaming.py`), and a message of k numbers in float64 takes  latency + 8 k / bandwidth,
+which is assumed, not measured.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import numpy as np
 from scipy.optimize import nnls
 
 RESULTS = Path(__file__).parent / "results"
-# Bytes of float32 values that one process reads of Parquet a second: see streaming-cpu.txt.
+# Bytes of float32 values that one process reads of Parquet a second.
 READ = 160e6
 # Assumed of the links between GPUs, and between a host and its GPU.
 LATENCY, LINK = 50e-6, 50e9
-STEP = 1e-3  # of a minibatch of up to 8,192 rows at m = 512: see engine-h200.txt
+STEP = 1e-3  # of a minibatch of 4,096 rows at m = 512 in a graph: see engine-h200.txt
 
 
 @dataclass

@@ -150,6 +150,10 @@ def check_errors(folder: Path) -> None:
     )
     mixed = regressor(dtype="float64" if rank == last else "float32")
     refused(f"dtype is float64 in process {last}, and float32 in process 0", mixed, x, y)
+    kernel = regressor(kernel="rbf" if rank == last else "matern52")
+    refused(f"kernel is rbf in process {last}, and matern52 in process 0", kernel, x, y)
+    saving = regressor(checkpoint=None if rank else folder / "first alone")
+    refused("a checkpoint is False in process 1, and True in process 0", saving, x, y)
     refused("the objective hutchinson is for one process", full(objective="hutchinson"), x, y)
     y[5] = np.nan if rank == last else y[5]
     refused(r"a missing value|y contains NaN|NaN", full(), x, y)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -20,13 +22,15 @@ from softki.identity import Identity, differences
 from softki.processes import ALONE, Processes
 from softki.snapshots import Snapshot
 from softki.storage.layouts import placed, rows_first, strides_of
-from softki.storage.sealed import Sealed, seal, unseal
+from softki.storage.sealed import DamagedFileError, Sealed, seal, unseal
 
 Folder = str | PathLike[str]
 
 # One to go on from, and one in case that it is damaged.
 _KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d{8})\.softki")
+# Checkpoints of fits that are done, where these are to be removed later.
+_done: ContextVar[list[CheckpointFolder] | None] = ContextVar("_done", default=None)
 
 
 class Checkpoints:
@@ -124,7 +128,10 @@ class CheckpointFolder(Checkpoints):
 
     def finish(self) -> None:
         """Remove the files, unless the fit ended early; the folder stays."""
-        if self._writes and not self._is_left:
+        done = _done.get()
+        if done is not None:
+            done.append(self)
+        elif self._writes and not self._is_left:
             _remove(_files(self.folder))
 
     def _look(self) -> _Found:
@@ -139,6 +146,19 @@ class CheckpointFolder(Checkpoints):
             )
         _remove(self.folder.glob(".softki-*.tmp"))  # of a process that was killed in writing
         return found
+
+
+@contextmanager
+def kept_until_the_end() -> Iterator[None]:
+    """Let fits that are done within leave their checkpoints, to be removed if all ends well."""
+    done: list[CheckpointFolder] = []
+    token = _done.set(done)
+    try:
+        yield
+    finally:
+        _done.reset(token)
+    for checkpoints in done:
+        checkpoints.finish()
 
 
 def checked_folder(folder: Folder) -> Path:
@@ -173,13 +193,13 @@ def saved_seed(folder: Folder) -> int | None:
 
 
 def _look_into(folder: Path) -> _Found:
-    """The newest file that can be read, and newer ones that cannot."""
+    """The newest file that is whole, and newer ones that are not."""
     damaged: dict[Path, str] = {}
     for path in reversed(_files(folder)):
         try:
             file = unseal(path)
             return _Found(file.document["identity"], _snapshot(file), damaged)
-        except InvalidInputError as error:
+        except DamagedFileError as error:
             damaged[path] = str(error)
         except KeyError as error:
             damaged[path] = f"it has no {error}, and is no checkpoint"
@@ -200,7 +220,14 @@ def _files(folder: Path) -> list[Path]:
 
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            warnings.warn(
+                f"the checkpoint {path} could not be removed: {error.strerror or error}",
+                CheckpointWarning,
+                stacklevel=3,
+            )
 
 
 def _number(path: Path) -> int:

@@ -24,7 +24,7 @@ from softki.joining import joined_processes
 from softki.kernels import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
 from softki.posterior import Posterior
-from softki.processes import ALONE, Processes, process_count
+from softki.processes import ALONE, Processes, process_count, process_rank
 from softki.report import FitReport
 from softki.settings import FitSettings, ObjectiveName
 from softki.sizes import Size, sizes_for
@@ -205,7 +205,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         source = processes.together(lambda: source_of_process(X, y, noise_variance))
         check_same_columns(source, processes)
         parameters = self.get_params()
-        processes.check_same({name: parameters[name] for name in _SAME_IN_ALL})
+        facts = {name: parameters[name] for name in _SAME_IN_ALL}
+        facts |= {"kernel": str(self.kernel), "a checkpoint": self.checkpoint is not None}
+        processes.check_same(facts)
         shared = replace(shared, seed=processes.broadcast(shared.seed))
         return self._fit_source(source, shared, device, processes)
 
@@ -416,7 +418,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _seed_of_fit(self) -> int:
         """What `random_state` says; where that is nothing, the seed of the fit that goes on."""
         saved = None
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and process_rank() == 0:
             folder = checked_folder(self.checkpoint)
             saved = saved_seed(folder) if self.random_state is None else None
         return _seed(self.random_state) if saved is None else saved

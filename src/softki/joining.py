@@ -15,8 +15,9 @@ from softki.exceptions import ProcessError, SoftKIError
 from softki.processes import ALONE, Processes, process_count, process_rank
 from softki.roll_call import reason
 
-# Seconds after which a process that does not answer counts as lost.
-TIME_LIMIT = 120.0
+# Seconds after which a process that does not answer counts as lost: it may be reading its rows,
+# which others have fewer of. One that ends is noticed at once, as its connections close.
+TIME_LIMIT = 1800.0
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def joined_processes(
     Args:
         device: that this process computes on.
         time_limit: in seconds, after which a process that does not answer is given up; by default
-            two minutes.
+            half an hour.
     """
     if process_count() == 1:
         yield ALONE

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from softki.atomic import checked_target
-from softki.checkpoints import checked_folder
+from softki.checkpoints import checked_folder, kept_until_the_end
 from softki.checks import check_choice, check_range
 from softki.cli.column_choice import ColumnChoice
 from softki.cli.console import Console, number, share
@@ -128,39 +128,41 @@ def fit(
         if batch_size == 0:
             settings["batch_size"] = None
         FitSettings(**settings)
-        if checkpoint is not None:
+        if checkpoint is not None and not launched_rank():
             checked_folder(checkpoint)
     files = FileSet.of(data)
     check_new_file(output, files)
-    checked_target(output)
+    if not launched_rank():
+        checked_target(output)
     choice = ColumnChoice.of(
         files, listed_targets(target), listed(columns), listed(drop), noise_variance
     )
-    with console.listening():
-        rows = training_rows(choice, missing.value, console, test, seed)
-        estimator = SoftKIRegressor(
-            **settings,
-            device=device,
-            random_state=seed,
-            verbose=console.shows_progress,
-            checkpoint=checkpoint,
+    with kept_until_the_end():
+        with console.listening():
+            rows = training_rows(choice, missing.value, console, test, seed)
+            estimator = SoftKIRegressor(
+                **settings,
+                device=device,
+                random_state=seed,
+                verbose=console.shows_progress,
+                checkpoint=checkpoint,
+            )
+            estimator.fit(*rows.for_fit)
+            if launched_rank():
+                return
+            tested = rows.tested(estimator)
+        summary = fit_summary(
+            estimator,
+            kernel,
+            data=files.title,
+            targets=choice.targets,
+            dropped_rows=rows.dropped,
+            noise_column=choice.noise,
+            test=None if tested is None else dict(zip(choice.targets, tested, strict=True)),
+            seconds=time.perf_counter() - start,
         )
-        estimator.fit(*rows.for_fit)
-        if launched_rank():
-            return
-        tested = rows.tested(estimator)
-    summary = fit_summary(
-        estimator,
-        kernel,
-        data=files.title,
-        targets=choice.targets,
-        dropped_rows=rows.dropped,
-        noise_column=choice.noise,
-        test=None if tested is None else dict(zip(choice.targets, tested, strict=True)),
-        seconds=time.perf_counter() - start,
-    )
-    extra = {"encoder": rows.encoder.to_json(), "targets": choice.targets, "fit": summary}
-    save(estimator, output, extra)
+        extra = {"encoder": rows.encoder.to_json(), "targets": choice.targets, "fit": summary}
+        save(estimator, output, extra)
     _show(console, summary, output)
     console.result({"model": str(output), **summary, "columns": _columns(rows.encoder)})
 

@@ -37,6 +37,10 @@ class MissingFileError(InvalidInputError, FileNotFoundError):
     """There is no such file."""
 
 
+class DamagedFileError(InvalidInputError):
+    """What is in a file is not what was written to it."""
+
+
 class Sealed(NamedTuple):
     """The content of a file whose checksum is right."""
 
@@ -93,7 +97,7 @@ def _read_head(path: Path, file: BinaryIO) -> tuple[bytes, dict[str, str]]:
     """Length and header as they are in the file, and the metadata in the header."""
     start = file.read(10)
     if not start:
-        raise InvalidInputError(f"{path} is empty: give a file that model.save(path) wrote")
+        raise DamagedFileError(f"{path} is empty: give a file that model.save(path) wrote")
     size = int.from_bytes(start[:8], "little")
     if size > _MAX_HEADER or start[8:] != b'{"':
         raise _foreign(path)
@@ -129,15 +133,15 @@ def plain_number(value: Any) -> bool | int | float:
     raise TypeError(f"{type(value).__name__} has no place in JSON")
 
 
-def _foreign(path: Path) -> InvalidInputError:
-    return InvalidInputError(
+def _foreign(path: Path) -> DamagedFileError:
+    return DamagedFileError(
         f"{path} is not a softki model, or its beginning is damaged: give a file that "
         "model.save(path) wrote"
     )
 
 
-def _damaged(path: Path) -> InvalidInputError:
-    return InvalidInputError(
+def _damaged(path: Path) -> DamagedFileError:
+    return DamagedFileError(
         f"{path} is damaged, cut short or changed since it was written: take another copy of it, "
         "or save the model again"
     )

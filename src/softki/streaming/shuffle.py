@@ -135,7 +135,8 @@ class ShuffledBatches:
         if not len(groups):
             return groups
         part = layout.part[groups]
-        turn = random.permutation(int(part.max()) + 1)[part] // OPEN_PARTS
+        own, number = np.unique(part, return_inverse=True)  # of this process
+        turn = random.permutation(len(own))[number] // OPEN_PARTS
         mixed = part[np.argsort(turn + random.random(len(groups)))]
         # Whenever it is a part's turn, its next group is read.
         order = np.empty_like(groups)
