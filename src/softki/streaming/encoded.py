@@ -25,7 +25,7 @@ class TestRows:
 
     Example:
         >>> test = TestRows(0.25, seed=0)
-        >>> test.mask(0, 10_000).mean().round(2)
+        >>> round(float(test.mask(0, 10_000).mean()), 2)
         0.25
         >>> bool((test.mask(0, 100)[40:] == test.mask(40, 60)).all())
         True
