@@ -6,7 +6,8 @@ Writes a Parquet file of so many rows of a robot arm with 10 joints, in float32,
 plain pass over it takes, what `softki fit` with default settings and `softki predict` take, and the
 most memory that they have beyond that of Python with torch, pyarrow and softki. Then it fits the
 same 1,000,000 rows twice, in memory and as a stream, with the same settings. Every figure is that
-of a process of its own; the files are removed at the end.
+of a process of its own; the files are removed at the end. Other options, such as `--points 64`, are
+passed on to `softki fit`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from softki.data import robot_arm
 
 JOINTS, BLOCK = 10, 1 << 18
 COLUMNS = [f"angle{k}" for k in range(JOINTS)]
-SETTINGS = {"points": 512, "batch_size": 2048, "steps": 200, "device": "cpu", "random_state": 0}
+SETTINGS = {"points": 512, "batch_size": 2048, "steps": 100, "device": "cpu", "random_state": 0}
 COMPARED_ROWS = 1_000_000
 
 _CHILD = """
@@ -104,7 +105,7 @@ def show(name: str, rows: int, result: dict[str, Any]) -> None:
     )
 
 
-def measure_commands(folder: Path, rows: int) -> None:
+def measure_commands(folder: Path, rows: int, more: list[str]) -> None:
     path, model = str(folder / "rows.parquet"), str(folder / "arm.softki")
     start = time.perf_counter()
     write_rows(Path(path), rows)
@@ -112,9 +113,9 @@ def measure_commands(folder: Path, rows: int) -> None:
     print(f"wrote {rows:,} × {JOINTS} rows, {size:.2f} GB, {time.perf_counter() - start:.0f} s\n")
     print(f"{'':26}{'rows':>12}{'seconds':>9}{'CPU s':>9}{'rows/s':>13}{'GB':>8}", flush=True)
     show("a plain pass", rows, in_own_process(_PASS.format(path=path)))
-    fit = ["fit", path, "--target", "reach", "--device", "cpu", "-o", model]
-    show("softki fit", rows, in_own_process(_COMMAND.format(arguments=fit)))
-    predict = ["predict", model, path, "--device", "cpu", "-o", str(folder / "out.parquet")]
+    fit = ["fit", path, "--target", "reach", "--device", "cpu", "-o", model, "-q", *more]
+    show(" ".join(["softki fit", *more]), rows, in_own_process(_COMMAND.format(arguments=fit)))
+    predict = ["predict", model, path, "--device", "cpu", "-q", "-o", str(folder / "out.parquet")]
     show("softki predict", rows, in_own_process(_COMMAND.format(arguments=predict)))
 
 
@@ -139,14 +140,14 @@ def main() -> None:
     parser.add_argument(
         "--folder", default=None, help="for the files; by default, that of tempfile"
     )
-    options = parser.parse_args()
+    options, more = parser.parse_known_args()
     print(
         f"softki {softki.__version__}, torch {torch.__version__}, pyarrow {pa.__version__}, "
         f"{torch.get_num_threads()} threads\n"
         "CPU s: of all threads; GB: the most memory beyond that of Python with its imports\n"
     )
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        measure_commands(Path(folder), options.rows)
+        measure_commands(Path(folder), options.rows, more)
         print()
         compare(Path(folder))
 
