@@ -265,8 +265,6 @@ def test_minibatches_by_step() -> None:
     epoch = torch.cat(some[:10]).ravel()
     assert len(epoch.unique()) == 5000
     assert not torch.equal(epoch, torch.cat(some[10:20]).ravel())
-    for step, (batch,) in zip(range(12), data.minibatches(500, 3, 1200), strict=False):
-        assert torch.equal(batch.x, some[step])
     batches.close()
     del again
     gc.collect()

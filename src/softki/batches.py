@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -84,13 +84,6 @@ class Minibatches:
     def __init__(self, data: Data, index: Tensor, size: int, seed: int) -> None:
         self._data, self._index, self._size, self._seed = data, index, size, seed
         self._epoch, self._order = -1, index
-
-    def __iter__(self) -> Iterator[list[Batch]]:
-        """One list with one batch for each step, without end."""
-        step = 0
-        while True:
-            yield [self.batch(step)]
-            step += 1
 
     def batch(self, step: int) -> Batch:
         """The batch of that step, counted from 0."""

@@ -26,13 +26,6 @@ class StreamedMinibatches:
         self._ahead: Generator[Batch, None, None] | None = None
         self._next = 0
 
-    def __iter__(self) -> Iterator[list[Batch]]:
-        """One list with one batch for each step, without end."""
-        step = 0
-        while True:
-            yield [self.batch(step)]
-            step += 1
-
     def batch(self, step: int) -> Batch:
         """The batch of that step, counted from 0."""
         if self._ahead is None or step != self._next:
