@@ -14,9 +14,10 @@ class PeakMemory:
     """From here on, on a CUDA device or, under Linux, of the process, above what there is now.
 
     Example:
+        >>> import mmap  # memory that is surely new, where malloc may have some left
         >>> peak = PeakMemory(torch.device("cpu"))
-        >>> ones = torch.ones(1 << 24)
-        >>> peak.bytes() is None or peak.bytes() > 1 << 25  # the system counts in batches
+        >>> ones = torch.frombuffer(mmap.mmap(-1, 1 << 26), dtype=torch.uint8).fill_(1)
+        >>> peak.bytes() is None or peak.bytes() > 1 << 25
         True
     """
 
