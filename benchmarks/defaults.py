@@ -23,6 +23,8 @@ from softki.bench.record import Record
 from softki.bench.registry import select
 from softki.bench.results import Results
 from softki.bench.runner import Plan, run_all
+from softki.calibration import Calibration
+from softki.kernels import make_kernel
 
 # Test RMSE / NLL to reach on one H200; small sets are compared with an exact GP instead.
 REACH = {
@@ -51,7 +53,14 @@ OFF: dict[str, Callable[[], object]] = {
     "slower points": lambda: patch("softki.adam._POINT_COLUMNS", math.inf),
     "row weight": lambda: patch("softki.calibration._ROW_WEIGHTS", (1.0,)),
     "widening": lambda: patch.multiple("softki.calibration", _BELIEVED=math.inf, _FITTED=0),
-    "start of the noise": lambda: patch("softki.fitting._NOISE_ROWS", 0),
+    "start of the noise": lambda: patch("softki.starting.set_initial_noise", lambda *_: None),
+    "cap on lengthscales": lambda: patch(
+        "softki.starting.make_kernel", lambda kernel, columns, cap: make_kernel(kernel, columns)
+    ),
+    "smooth candidate": lambda: patch("softki.sizes._SMOOTH_ROWS", {True: 0, False: 0}),
+    "variance of the training rows": lambda: patch.object(
+        Calibration, "for_more_rows", lambda self, share: self
+    ),
     "folds": lambda: patch("softki.estimator._FEW_ROWS", 0),
 }
 FIXED = {"points": 512, "batch_size": 1024, "steps": 600}

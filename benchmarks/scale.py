@@ -84,6 +84,7 @@ def measure(data: TrainingData, size: dict[str, int], processes: Processes) -> F
         backward(model, [minibatches.batch(next(step))], exact, processes)
 
     settings = {solver: FitSettings(solver=solver) for solver in ("whitened", "qr")}
+    repeats = {"whitened": 3, "qr": 3 if device.type == "cpu" else 1}
     with prepared():
         figures = {
             "gradient of all rows": median(all_rows, device, 3),
@@ -91,7 +92,9 @@ def measure(data: TrainingData, size: dict[str, int], processes: Processes) -> F
         }
         for solver, name in (("whitened", "Gram"), ("qr", "square root")):
             figures[f"statistics, {name}"] = median(
-                lambda s=settings[solver]: statistics_of(model, data, s, processes), device, 3
+                lambda s=settings[solver]: statistics_of(model, data, s, processes),
+                device,
+                repeats[solver],
             )
     minibatches.close()
     return figures

@@ -122,5 +122,6 @@ def problem(
 
 def relative_error(value: Tensor, reference: Tensor) -> float:
     """‖value − reference‖ / ‖reference‖."""
-    difference = torch.linalg.vector_norm(value.double() - reference.double())
-    return float(difference / torch.linalg.vector_norm(reference.double()))
+    value, reference = value.detach().double(), reference.detach().double()
+    difference = torch.linalg.vector_norm(value - reference)
+    return float(difference / torch.linalg.vector_norm(reference))

@@ -10,7 +10,7 @@ import torch
 from softki import Event, FitSettings, SoftKIRegressor, engine, fit, kernels, products, training
 from softki.adam import make_adam
 from softki.batches import Batch, Data
-from softki.cuda_graph import GraphSteps
+from softki.cuda_graph import Gathered, GraphSteps
 from softki.engine import Engine, PlainEngine, WeightGradient, engine_for
 from softki.hutchinson import Hutchinson
 from softki.initialization import initial_points
@@ -69,7 +69,7 @@ def test_fit_is_deterministic_and_as_good_as_on_the_cpu(batch_size: int | None) 
     for left, right in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(left, right)
     best = [min(f.rmse for f in r.report.history) for r in (here, first)]
-    assert best[1] == pytest.approx(best[0], rel=0.2)
+    assert best[1] < 1.2 * best[0]
     moved = first.posterior.to("cpu")
     mean, variance = moved.predict(x.double())
     on_device = first.posterior.predict(x.double().cuda())
@@ -204,10 +204,13 @@ def test_a_graph_makes_the_steps_that_are_made_without(
     graphed = fit(x, y, settings=settings, callbacks=[events.append])
     assert graphed.report.engine == "Triton kernels in a CUDA graph"
     assert [event.step for event in events] == list(range(1, 41))
+    assert graphed.report.plain_steps == 3  # before the graph is captured
+    assert "in a CUDA graph but for 3 steps" in str(graphed.report)
     monkeypatch.setattr(training, "why_not", lambda *arguments: "asked for")
     plain_events: list[Event] = []
     eager = fit(x, y, settings=settings, callbacks=[plain_events.append])
     assert eager.report.engine == "Triton kernels, no CUDA graph: asked for"
+    assert eager.report.plain_steps == 40
     for left, right in zip(graphed.model.parameters(), eager.model.parameters(), strict=True):
         assert relative_error(left, right) < 1e-3
     for event, other in zip(events, plain_events, strict=True):
@@ -269,9 +272,9 @@ def test_a_step_that_fails_in_a_graph_is_done_again_without() -> None:
         optimizer.zero_grad()
         backward(model, [data.take(good)], exact)
         optimizer.step()
-    steps = GraphSteps(
-        model, data, optimizer, lambda i: bad if i == 5 else good, lambda step: None, 1
-    )
+    rows = Gathered(data, lambda i: bad if i == 5 else good)
+    steps = GraphSteps(model, rows, optimizer, lambda step: None, 1)
+    assert dict(steps.run(range(1, 4))) == {1: None, 2: None, 3: None}  # before it is captured
     before = [p.detach().clone() for p in model.parameters()]
     outcomes = dict(steps.run(range(6, 7)))
     assert outcomes == {6: None}
@@ -290,7 +293,9 @@ def test_a_factorisation_that_fails_in_a_graph_is_noticed() -> None:
     model.points.requires_grad_(False)
     optimizer = make_adam(model, FitSettings(learning_rate=0.01), x.device)
     index = torch.arange(256, device="cuda")
-    steps = GraphSteps(model, data, optimizer, lambda i: index, lambda step: None, 1)
+    rows = Gathered(data, lambda i: index)
+    steps = GraphSteps(model, rows, optimizer, lambda step: None, 1)
+    assert dict(steps.run(range(1, 4))) == {1: None, 2: None, 3: None}  # before it is captured
     assert dict(steps.run(range(6, 7))) == {6: None}
     assert steps.trouble is None
 

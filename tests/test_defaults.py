@@ -81,8 +81,10 @@ def test_few_rows_are_cross_validated() -> None:
 
 
 def test_sizes_grow_with_the_rows_and_the_device() -> None:
-    assert sizes_for(100, on_cuda=False) == [Size(25, 1024, 100)]
-    assert sizes_for(10_000, on_cuda=True) == [Size(512, 1024, 1200)]
+    assert sizes_for(100, on_cuda=False) == [Size(25, 1024, 100), Size(25, 4096, 100, 5.0)]
+    assert sizes_for(10_000, on_cuda=False) == [Size(512, 1024, 600)]
+    smooth = Size(256, 4096, 1200, max_lengthscale=5.0)
+    assert sizes_for(10_000, on_cuda=True) == [Size(512, 1024, 1200), smooth]
     assert [size.points for size in sizes_for(20_000, on_cuda=True)] == [512, 2048]
     assert [size.points for size in sizes_for(50_000, on_cuda=True)] == [512, 2048, 4096]
     [large] = sizes_for(2_000_000, on_cuda=False)
@@ -94,6 +96,7 @@ def test_what_the_user_chooses_is_kept() -> None:
     fitted = SoftKIRegressor(points=7, batch_size=100, steps=4, random_state=0).fit(X, y)
     settings = fitted.fit_.settings
     assert (settings.points, settings.batch_size, settings.steps) == (7, 100, 4)
+    assert not fitted.fit_report_.trials  # there is one size
     with pytest.raises(ValueError, match="points must be a whole number or 'auto', got 'many'"):
         SoftKIRegressor(points="many").fit(X, y)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="held_out must be a number between 0 and 1 or 'auto'"):

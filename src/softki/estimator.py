@@ -433,6 +433,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 points=size.points,
                 batch_size=size.batch_size,
                 steps=size.steps,
+                max_lengthscale=size.max_lengthscale,
             )
             for size in self._sizes(rows, device)
         ]
@@ -474,7 +475,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if "points" in chosen:  # what is left suits a size of about so many
             check_integer("points", self.points, 1)
             fitting = [size for size in sizes if size.points <= chosen["points"]]
-            sizes = (fitting or sizes[:1])[-1:]
+            sizes = [max(fitting or sizes[:1], key=lambda size: size.points)]
         FitSettings(**chosen)  # checks what is there
         return [replace(size, **chosen).within(rows) for size in sizes]
 

@@ -169,8 +169,10 @@ KERNELS: dict[str, Callable[..., StationaryKernel]] = {
 }
 
 
-def make_kernel(kernel: str | StationaryKernel | Kernel, dimension: int) -> nn.Module:
-    """A kernel by name, or a copy of the given kernel module, with float64 parameters.
+def make_kernel(
+    kernel: str | StationaryKernel | Kernel, dimension: int, max_lengthscale: float = 5.0
+) -> nn.Module:
+    """A kernel by name, with that cap, or a copy of the given one, with float64 parameters.
 
     Example:
         >>> make_kernel("matern52", dimension=3).lengthscale.detach()
@@ -179,7 +181,7 @@ def make_kernel(kernel: str | StationaryKernel | Kernel, dimension: int) -> nn.M
     if isinstance(kernel, StationaryKernel | Kernel):
         return copy.deepcopy(kernel).double()
     check_choice("kernel", kernel, KERNELS, ", or a gpytorch.kernels.Kernel")
-    return KERNELS[kernel](dimension)
+    return KERNELS[kernel](dimension, max_lengthscale=max_lengthscale)
 
 
 def _parameter(*shape: int) -> nn.Parameter:

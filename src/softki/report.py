@@ -97,6 +97,7 @@ class FitReport:
     planned_steps: int
     engine: str = "plain PyTorch"  # what did the work on rows in training
     steps: int = 0
+    plain_steps: int = 0  # that were not made in a CUDA graph
     best_step: int = 0
     folds: int = 0  # of a cross-validation, in which every row was held out once
     stopped: str = "all steps done"
@@ -182,6 +183,10 @@ class FitReport:
             )
         return f"<table>{facts}</table>{curve}"
 
+    @property
+    def _has_graph(self) -> bool:
+        return self.engine.endswith("in a CUDA graph")
+
     def _curve(self) -> list[HeldOut]:
         """A few evaluations, evenly spaced, with the best and the last."""
         every = -(-len(self.history) // _SHOWN)
@@ -205,6 +210,7 @@ class FitReport:
             "model": f"{self.points} points, jitter {self.jitter:g}",
             "ran": f"{self.objective} objective, {self.solver} solver, {self.precision} "
             f"on {self.device}, {self.engine}"
+            + (f" but for {self.plain_steps} steps" if self._has_graph and self.plain_steps else "")
             + (f", {self.processes} processes" if self.processes > 1 else ""),
             "steps": f"{self.steps} of {self.planned_steps} ({self.stopped}), "
             f"best at {self.best_step}",

@@ -27,6 +27,8 @@ class FitSettings:
         points: m, the number of interpolation points; fewer where the rows are fewer.
         kernel: a name from `softki.kernels.KERNELS`, one of its kernels, or any
             `gpytorch.kernels.Kernel`.
+        max_lengthscale: the cap on the lengthscales of a kernel that is given by name, in units of
+            x/T, in which rows lie about 7 apart at first.
         temperature: one temperature per dimension, one for all, or none.
         objective: `stabilised` (exact, Hutchinson's pseudoloss where that fails), `exact`, or
             `hutchinson`; or any `softki.objective.Objective`, such as `Hutchinson(probes=64)`.
@@ -56,6 +58,7 @@ class FitSettings:
 
     points: int = 512
     kernel: str | StationaryKernel | Kernel = "matern32"
+    max_lengthscale: float = 3.0
     temperature: TemperatureKind = "per_dimension"
     objective: ObjectiveName | Objective = "stabilised"
     batch_size: int | None = 1024
@@ -93,6 +96,7 @@ class FitSettings:
         if self.patience is not None:
             check_integer("patience", self.patience, 1)
         check_range("learning_rate", self.learning_rate, 1e-12)
+        check_range("max_lengthscale", self.max_lengthscale, 1.1)  # lengthscales start at 1
         if self.point_learning_rate is not None:
             check_range("point_learning_rate", self.point_learning_rate, 0)
         check_range("cg_tolerance", self.cg_tolerance, 0)

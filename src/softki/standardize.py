@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -25,7 +25,7 @@ class Standardizer:
         tensor([[3., 0.]], dtype=torch.float64)
     """
 
-    mean: Tensor  # (c,), on the CPU
+    mean: Tensor  # (c,), on the CPU unless it was moved
     scale: Tensor  # (c,)
 
     @classmethod
@@ -42,6 +42,10 @@ class Standardizer:
         constant = scale <= 10 * torch.finfo(torch.float64).eps * mean.abs()
         scale = torch.where(constant, 1.0, scale)
         return cls(mean.cpu(), scale.cpu())
+
+    def to(self, device: torch.device) -> Self:
+        """The same, for values on a device."""
+        return replace(self, mean=self.mean.to(device), scale=self.scale.to(device))
 
     def transform(self, values: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """(values − mean)/scale, computed in float64, where the values are."""

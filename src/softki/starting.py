@@ -88,7 +88,8 @@ def _model_at(points: Tensor, settings: FitSettings) -> SoftKI:
     else:
         points = points / T0
         temperature = T0 if settings.temperature == "one" else T0.expand(d)
-    return SoftKI(points, make_kernel(settings.kernel, d), temperature).to(points.device)
+    kernel = make_kernel(settings.kernel, d, settings.max_lengthscale)
+    return SoftKI(points, kernel, temperature).to(points.device)
 
 
 def set_initial_noise(model: SoftKI, data: Chunked) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from softki.adam import make_adam, set_rate
 from softki.batches import Batch, Data, Minibatches
-from softki.cuda_graph import GraphSteps, why_not
+from softki.cuda_graph import Copied, Gathered, GraphSteps, StepRows, why_not
 from softki.engine import engine_for
 from softki.evaluation import Predictions
 from softki.exceptions import NumericalError, TrainingWarning
@@ -210,6 +210,7 @@ class Trainer:
 
     def _step(self, step: int, batches: Iterable[Batch]) -> _Outcome:
         """One step of Adam; a gradient that is not finite never reaches the parameters."""
+        self.report.plain_steps += 1
         fallbacks = self.report.fallbacks.total()
         set_rate(self.optimizer, self.settings, step)
         self.optimizer.zero_grad()
@@ -281,28 +282,37 @@ class Trainer:
 
     def _graph_steps(self) -> GraphSteps | None:
         """Steps in a CUDA graph, where they can be captured."""
-        rows = self.data
-        engine = engine_for(rows.inputs, len(self.model.points))
+        data, minibatches = self.data, self.minibatches
+        engine = engine_for(data.inputs, len(self.model.points))
         self.report.engine = engine.name
-        reason: str | None = "the rows are streamed"
-        if isinstance(rows, InMemoryRows):
-            batches = 1
-            if self.minibatches is None:
-                batches = len(rows.chunks(len(self.model.points)))
-            reason = why_not(self.model, rows.data, self.settings.objective, batches, engine)
+        is_one_batch = minibatches is not None or (
+            isinstance(data, InMemoryRows) and len(data.chunks(len(self.model.points))) == 1
+        )
+        reason = why_not(self.model, data, self.settings.objective, is_one_batch, engine)
         if reason is not None:
-            if rows.device.type == "cuda":
+            if data.device.type == "cuda":
                 self.report.engine += f", no CUDA graph: {reason}"
             return None
-        assert isinstance(rows, InMemoryRows)
         self.report.engine += " in a CUDA graph"
-        minibatches, training = self.minibatches, rows.training
-        index = (
-            minibatches.index if isinstance(minibatches, Minibatches) else (lambda step: training)
+        rows = self._step_rows()
+        set_graph_rate = partial(set_rate, self.optimizer, self.settings)
+        return GraphSteps(self.model, rows, self.optimizer, set_graph_rate, self._stretch)
+
+    def _step_rows(self) -> StepRows:
+        """The rows of a step, for a graph."""
+        data, minibatches = self.data, self.minibatches
+        if isinstance(data, InMemoryRows):
+            training = data.training
+            if isinstance(minibatches, Minibatches):
+                return Gathered(data.data, minibatches.index)
+            return Gathered(data.data, lambda step: training)
+        assert minibatches is not None
+        assert self.settings.batch_size is not None
+        x, y = (
+            torch.zeros(self.settings.batch_size, c, dtype=data.dtype, device=data.device)
+            for c in (data.dimension, data.targets)
         )
-        optimizer = self.optimizer
-        set_graph_rate = partial(set_rate, optimizer, self.settings)
-        return GraphSteps(self.model, rows.data, optimizer, index, set_graph_rate, self._stretch)
+        return Copied(Batch(x, y), minibatches.batch)
 
     def _objective(self) -> Objective:
         named: dict[str, Objective] = {

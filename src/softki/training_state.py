@@ -51,6 +51,7 @@ def resume_training(trainer: Trainer, snapshot: Snapshot) -> None:
     trainer.seconds, trainer.skips = document["seconds"], document["skips"]
     saved, report = report_of(document["report"]), trainer.report
     report.steps, report.seconds = saved.steps, saved.seconds
+    report.plain_steps = saved.plain_steps
     report.history, report.skipped = saved.history, saved.skipped
     report.fallbacks.update(saved.fallbacks)  # the objective counts in the same
     trainer.best = next((f for f in saved.history if f.step == document["best"]), None)

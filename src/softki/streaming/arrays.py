@@ -117,7 +117,7 @@ class _ArrayPart(Part):
 
 
 class _IterablePart(Part):
-    name = "batches"
+    name, stays = "batches", False
 
     def __init__(self, batches: Iterable[Any], names: list[str] | None) -> None:
         self._batches, self._names = batches, names

@@ -79,7 +79,7 @@ class EncodedPart(Part):
 
     def read(self) -> Iterator[Rows]:
         """The rows, in blocks."""
-        yield from rechunked(self._rows(), self._size)
+        yield from rechunked(self._rows(), self._size, Rows.join)
 
     def _rows(self) -> Iterator[Rows]:
         position = self._position

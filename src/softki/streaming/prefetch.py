@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Full, Queue
@@ -71,13 +71,20 @@ class Prefetch(Iterator[T], Generic[T]):
         self.close()
 
 
-def prefetched(batches: Iterable[Batch], device: torch.device) -> Generator[Batch, None, None]:
-    """The batches on the device, read and sent in the background."""
+def prefetched(
+    batches: Iterable[Batch],
+    device: torch.device,
+    prepared: Callable[[Batch], Batch] = lambda batch: batch,
+) -> Generator[Batch, None, None]:
+    """The batches on the device, read and sent in the background.
+
+    What is left to prepare of batches that were sent to a GPU is done there.
+    """
     if device.type != "cuda":
         with Prefetch(batches) as ahead:
             yield from ahead
         return
-    with Prefetch(_sent(batches, device)) as sent:
+    with Prefetch(_sent(batches, device, prepared)) as sent:
         for batch, arrival in sent:
             current = torch.cuda.current_stream(device)
             current.wait_event(arrival)
@@ -89,7 +96,7 @@ def prefetched(batches: Iterable[Batch], device: torch.device) -> Generator[Batc
 
 
 def _sent(
-    batches: Iterable[Batch], device: torch.device
+    batches: Iterable[Batch], device: torch.device, prepared: Callable[[Batch], Batch]
 ) -> Iterator[tuple[Batch, torch.cuda.Event]]:
     """Batches on their way to the GPU, and the event that says that they are there."""
     stream = torch.cuda.Stream(device)
@@ -99,7 +106,7 @@ def _sent(
 
     for batch in batches:
         with torch.cuda.stream(stream):
-            there = each(batch, send)
+            there = prepared(each(batch, send))
             arrival = torch.cuda.Event()
             arrival.record(stream)
         yield there, arrival

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TypeVar
 
@@ -16,13 +17,16 @@ from softki.standardize import Standardizer
 from softki.streaming.rows import Rows
 
 SomeRows = TypeVar("SomeRows", Batch, Rows)
+# One thread does not copy as fast as a GPU reads.
+_COPIERS = ThreadPoolExecutor(4, "softki-copy")
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
     """Standardises rows, computed in float64, as `Standardizer.transform` does.
 
-    NumPy takes one thread for it, and so leaves the others to training.
+    On a CPU this is done to the rows as they are read: NumPy takes one thread for it, and so
+    leaves the others to training. To a GPU they are sent as they are, and standardised there.
     """
 
     x: Standardizer
@@ -42,6 +46,20 @@ class Preparation:
         result /= standardizer.scale.numpy()
         return result.astype(self._numpy_dtype, copy=False)
 
+    def to(self, device: torch.device) -> Preparation:
+        """The same, for batches on a device."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+    def standardized(self, batch: Batch) -> Batch:
+        """The same of rows that were sent to a device as they were read."""
+        scale = None
+        if batch.noise_scale is not None and self.noise_unit is not None:
+            variance = batch.noise_scale.double()
+            scale = (variance / self.noise_unit).sqrt().to(self.dtype)
+        x = ((batch.x - self.x.mean) / self.x.scale).to(self.dtype)
+        y = ((batch.y - self.y.mean) / self.y.scale).to(self.dtype)
+        return Batch(x, y, scale)
+
     @property
     def _numpy_dtype(self) -> type[np.floating]:
         return np.float64 if self.dtype == torch.float64 else np.float32
@@ -51,6 +69,28 @@ def as_batch(rows: Rows) -> Batch:
     """Prepared rows as tensors on the CPU, which share their memory."""
     scale = None if rows.noise is None else torch.from_numpy(rows.noise)
     return Batch(torch.from_numpy(rows.x), torch.from_numpy(rows.y), scale)
+
+
+def pinned(parts: Sequence[Rows]) -> Batch:
+    """The rows of all parts, in order, in memory that a GPU reads by itself."""
+
+    def joined(arrays: Sequence[np.ndarray]) -> Tensor:
+        kind = torch.from_numpy(np.empty(0, np.result_type(*arrays))).dtype
+        ends = np.cumsum([len(array) for array in arrays])
+        tensor = torch.empty((ends[-1], *arrays[0].shape[1:]), dtype=kind, pin_memory=True)
+        places = np.split(tensor.numpy(), ends[:-1])
+        copies.extend(
+            _COPIERS.submit(np.copyto, *pair) for pair in zip(places, arrays, strict=True)
+        )
+        return tensor
+
+    copies: list[Future[None]] = []
+    noise = [part.noise for part in parts if part.noise is not None]
+    x, y = joined([part.x for part in parts]), joined([part.y for part in parts])
+    batch = Batch(x, y, joined(noise) if noise else None)
+    for copy in copies:
+        copy.result()
+    return batch
 
 
 def each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
+T = TypeVar("T")
 # Rows and numbers of a block, at most.
 _BLOCK_ROWS = 1 << 16
 _BLOCK_NUMBERS = 1 << 22
@@ -85,12 +86,12 @@ def block_rows(width: int) -> int:
     return max(256, min(_BLOCK_ROWS, _BLOCK_NUMBERS // max(1, width)))
 
 
-def rechunked(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
-    """The same rows in parts of the given size, but for the last.
+def rechunked(parts: Iterable[Rows], size: int, join: Callable[[Sequence[Rows]], T]) -> Iterator[T]:
+    """The same rows in parts of the given size, but for the last, each joined from its pieces.
 
     Example:
         >>> parts = [Rows(np.ones((r, 2)), np.ones((r, 1))) for r in (3, 0, 4, 1)]
-        >>> [len(part) for part in rechunked(parts, 3)]
+        >>> [len(part) for part in rechunked(parts, 3, Rows.join)]
         [3, 3, 2]
     """
     waiting: list[Rows] = []
@@ -99,10 +100,10 @@ def rechunked(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
         start = 0
         while count + len(part) - start >= size:
             stop = start + size - count
-            yield Rows.join([*waiting, part.take(slice(start, stop))])
+            yield join([*waiting, part.take(slice(start, stop))])
             waiting, count, start = [], 0, stop
         if start < len(part):
             waiting.append(part.take(slice(start, None)))
             count += len(part) - start
     if waiting:
-        yield Rows.join(waiting)
+        yield join(waiting)

@@ -26,12 +26,14 @@ class Part(ABC):
         file: that it is read from, if it is one.
         first_row: the number of its first row in what the name says.
         sizes: rows of its groups, where they are known before it is read.
+        stays: whether its numbers are the same in every pass, so that one look at them is enough.
     """
 
     name: str
     file: Path | None = None
     first_row: int = 0
     sizes: Sequence[int] | None = None
+    stays: bool = True
 
     @abstractmethod
     def read(self) -> Iterator[Rows]:
@@ -72,6 +74,7 @@ class Source:
         self.single_target, self.is_named, self.is_shared = single_target, is_named, is_shared
         self.may_be_empty = may_be_empty
         self._layout: Layout | None = None
+        self._seen: set[Part] = set()  # whose numbers were looked at
         known = [part.sizes for part in self.parts if part.sizes is not None]
         if len(known) == len(self.parts):
             self._layout = self._checked(known)
@@ -163,16 +166,19 @@ class Source:
 
     def _read(self, part: Part) -> Iterator[Rows]:
         """The groups of a part, checked."""
-        row = part.first_row
+        row, is_new = part.first_row, part not in self._seen
         with self._naming_a_change(part):
             for rows in part.read():
                 if len(rows):
                     self.files.check_unchanged(part.file)
                     _check_shape(part.name, rows, len(self.columns), len(self.targets))
                     _check_noise(part.name, rows, self.noise is not None)
-                    self._check_values(part.name, row, rows)
+                    if is_new:
+                        self._check_values(part.name, row, rows)
                     row += len(rows)
                     yield rows
+        if part.stays:
+            self._seen.add(part)
 
     @contextmanager
     def _naming_a_change(self, part: Part) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from operator import add
 
@@ -18,7 +18,7 @@ from softki.streaming.first_pass import FirstPass
 from softki.streaming.held_out import HeldOutRows
 from softki.streaming.minibatches import StreamedMinibatches
 from softki.streaming.prefetch import prefetched
-from softki.streaming.prepared import Preparation, as_batch, each, part_of, slices
+from softki.streaming.prepared import Preparation, as_batch, each, part_of, pinned, slices
 from softki.streaming.rows import Rows, rechunked
 from softki.streaming.shards import Shards
 from softki.streaming.shuffle import ShuffledBatches
@@ -26,8 +26,8 @@ from softki.streaming.source import Source
 
 # Rows and numbers that are kept in memory for `sample`, at most: 20 for each of 4,096 points.
 _SAMPLE_ROWS, _SAMPLE_NUMBERS = 81_920, 1 << 25
-# Rows of chunks that are read ahead at once.
-_TOGETHER = 1 << 14
+# Rows of chunks that are read ahead at once, and numbers of those that are sent to a GPU.
+_TOGETHER, _SENT_TOGETHER = 1 << 14, 1 << 23
 
 
 class StreamedRows:
@@ -196,7 +196,7 @@ class StreamedRows:
     def _training_rows(self) -> Iterator[Rows]:
         """Those of this process, as they are read."""
         for block in self.source.between(self._shards.own):
-            yield self._prepared(self._held_out.training(block))
+            yield self._held_out.training(block)
         self.source.check_unchanged()
 
 
@@ -208,17 +208,25 @@ class Chunks:
 
     def __iter__(self) -> Iterator[Batch]:
         # Small chunks are read and sent together, and cut here.
-        together = self._size * max(1, _TOGETHER // self._size)
+        rows = _TOGETHER
+        if self._rows.device.type == "cuda":
+            rows = _SENT_TOGETHER // (self._rows.dimension + self._rows.targets)
+        together = self._size * max(1, rows // self._size)
         batch = None
-        with closing(prefetched(self._batches(together), self._rows.device)) as batches:
+        with closing(self._sent(together)) as batches:
             for batch in batches:
                 yield from slices(batch, self._size)
         if batch is None:  # of several processes, this has no rows
             yield self._rows.nothing
 
-    def _batches(self, size: int) -> Iterator[Batch]:
-        for rows in rechunked(self._rows._training_rows(), size):
-            yield as_batch(rows)
+    def _sent(self, size: int) -> Generator[Batch, None, None]:
+        device, prepared = self._rows.device, self._rows._prepared
+        rows = self._rows._training_rows()
+        if device.type == "cuda":
+            return prefetched(
+                rechunked(rows, size, pinned), device, prepared.to(device).standardized
+            )
+        return prefetched(map(as_batch, rechunked(map(prepared, rows), size, Rows.join)), device)
 
 
 def _own_rows(source: Source, processes: Processes) -> Shards | None:

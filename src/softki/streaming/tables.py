@@ -55,7 +55,8 @@ class NumberPart(Part):
     def read(self) -> Iterator[Rows]:
         """The numbers of its record batches."""
         batches = self._piece.batches(self._size)
-        yield from rechunked((rows_of(batch, self._chosen) for batch in batches), self._size)
+        rows = (rows_of(batch, self._chosen) for batch in batches)
+        yield from rechunked(rows, self._size, Rows.join)
 
 
 def block_sizes(count: int, size: int) -> list[int]:
