@@ -81,7 +81,8 @@ def test_few_rows_are_cross_validated() -> None:
 
 
 def test_sizes_grow_with_the_rows_and_the_device() -> None:
-    assert sizes_for(100, on_cuda=False) == [Size(25, 1024, 100), Size(25, 4096, 100, 5.0)]
+    assert sizes_for(100, on_cuda=False) == [Size(25, 1024, 100, 5.0)]
+    assert sizes_for(2000, on_cuda=False) == [Size(500, 1024, 600), Size(256, 4096, 600, 5.0)]
     assert sizes_for(10_000, on_cuda=False) == [Size(512, 1024, 600)]
     smooth = Size(256, 4096, 1200, max_lengthscale=5.0)
     assert sizes_for(10_000, on_cuda=True) == [Size(512, 1024, 1200), smooth]

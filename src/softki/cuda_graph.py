@@ -127,9 +127,10 @@ class GraphSteps:
         """Do these steps; then yield each with its log likelihood, or None where it failed."""
         if self._first is None:
             self._first = steps.start
-        if self._graph is None and steps.start < self._first + _WARM_UP:
-            yield from ((step, None) for step in steps[:_WARM_UP])
-            steps = steps[_WARM_UP:]
+        if self._graph is None:
+            left = max(0, self._first + _WARM_UP - steps.start)
+            yield from ((step, None) for step in steps[:left])
+            steps = steps[left:]
         if self._graph is None and self.trouble is None and len(steps):
             self._capture()
         if self._graph is None:

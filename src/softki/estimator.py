@@ -27,7 +27,7 @@ from softki.posterior import Posterior
 from softki.processes import ALONE, Processes, process_count, process_rank
 from softki.report import FitReport
 from softki.settings import FitSettings, ObjectiveName
-from softki.sizes import Size, sizes_for
+from softki.sizes import FEW_ROWS, Size, sizes_for
 from softki.solvers import Solver
 from softki.streaming import Source
 from softki.streaming.opening import source_of
@@ -38,8 +38,8 @@ from softki.user_units import Fitted, Table, add_source, add_table, fit_source, 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Elements of a table that are standardised at once for prediction.
 _BLOCK = 1 << 22
-# Up to so many rows are cross-validated, in so many folds.
-_FEW_ROWS, _FOLDS = 1000, 5
+# Of the cross-validation of few rows.
+_FOLDS = 5
 # A standardised value beyond this has no square in float64.
 _FARTHEST = 1e150
 # Parameters that must be the same in all processes, where a fit has several.
@@ -217,7 +217,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Fit to rows that are read again and again, or, where they are few, at once."""
         settings_for = partial(self._settings, shared, device)
         verbose = self.verbose and processes.is_first
-        few = rows_up_to(source, _FEW_ROWS, processes) if self.held_out == "auto" else None
+        few = rows_up_to(source, FEW_ROWS, processes) if self.held_out == "auto" else None
         if few is None:
             fitted = fit_source(
                 source, shared, settings_for, device, verbose, self.checkpoint, processes
@@ -425,7 +425,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _settings(self, shared: FitSettings, device: torch.device, rows: int) -> list[FitSettings]:
         """The settings to try, each of another size."""
-        folds = _FOLDS if self.held_out == "auto" and rows <= _FEW_ROWS else 0
+        folds = _FOLDS if self.held_out == "auto" and rows <= FEW_ROWS else 0
         return [
             replace(
                 shared,

@@ -34,6 +34,8 @@ class Size:
 _ON_CUDA = (Size(512, 1024, 1200), Size(2048, 4096, 1200), Size(4096, 8192, 1600))
 _ON_CPU = (Size(512, 1024, 600), Size(512, 2048, 800))
 _MANY_ROWS_ON_CPU = 20_000
+# Few rows show no more than a smooth function.
+FEW_ROWS = 1000
 _SMOOTH = Size(256, 4096, 1200, max_lengthscale=5.0)
 # Below so many rows it is tried; a CPU, on which it takes as long as the other, has less time.
 _SMOOTH_ROWS = {True: _ROWS_PER_POINT * _ON_CUDA[1].points, False: 6000}
@@ -53,6 +55,8 @@ def sizes_for(rows: int, on_cuda: bool) -> list[Size]:
         sizes = [first, *(size for size in larger if rows >= _ROWS_PER_POINT * size.points)]
     else:
         sizes = [_ON_CPU[rows >= _MANY_ROWS_ON_CPU]]
-    if rows < _SMOOTH_ROWS[on_cuda]:
+    if rows <= FEW_ROWS:
+        sizes = [replace(sizes[0], max_lengthscale=_SMOOTH.max_lengthscale)]
+    elif rows < _SMOOTH_ROWS[on_cuda]:
         sizes.append(_SMOOTH if on_cuda else replace(_SMOOTH, steps=_ON_CPU[0].steps))
     return [size.within(rows) for size in sizes]

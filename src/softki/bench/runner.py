@@ -193,7 +193,8 @@ def device_name(device: str) -> str:
     """What a reader of the results should know of the machine."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{torch.get_num_threads()} CPU threads"
+    threads = torch.get_num_threads()
+    return f"{threads} CPU thread{'s' if threads > 1 else ''}"
 
 
 def _device_of(method: str, device: str) -> str:

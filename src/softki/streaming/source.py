@@ -74,7 +74,7 @@ class Source:
         self.single_target, self.is_named, self.is_shared = single_target, is_named, is_shared
         self.may_be_empty = may_be_empty
         self._layout: Layout | None = None
-        self._seen: set[Part] = set()  # whose numbers were looked at
+        self._seen: set[tuple[Part, int]] = set()  # groups whose numbers were looked at
         known = [part.sizes for part in self.parts if part.sizes is not None]
         if len(known) == len(self.parts):
             self._layout = self._checked(known)
@@ -166,19 +166,19 @@ class Source:
 
     def _read(self, part: Part) -> Iterator[Rows]:
         """The groups of a part, checked."""
-        row, is_new = part.first_row, part not in self._seen
+        row = part.first_row
         with self._naming_a_change(part):
-            for rows in part.read():
+            for index, rows in enumerate(part.read()):
                 if len(rows):
                     self.files.check_unchanged(part.file)
                     _check_shape(part.name, rows, len(self.columns), len(self.targets))
                     _check_noise(part.name, rows, self.noise is not None)
-                    if is_new:
+                    if (part, index) not in self._seen:
                         self._check_values(part.name, row, rows)
+                    if part.stays:
+                        self._seen.add((part, index))
                     row += len(rows)
                     yield rows
-        if part.stays:
-            self._seen.add(part)
 
     @contextmanager
     def _naming_a_change(self, part: Part) -> Iterator[None]:
