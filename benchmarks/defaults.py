@@ -55,7 +55,8 @@ OFF: dict[str, Callable[[], object]] = {
     "widening": lambda: patch.multiple("softki.calibration", _BELIEVED=math.inf, _FITTED=0),
     "start of the noise": lambda: patch("softki.starting.set_initial_noise", lambda *_: None),
     "cap on lengthscales": lambda: patch(
-        "softki.starting.make_kernel", lambda kernel, columns, cap: make_kernel(kernel, columns)
+        "softki.starting.make_kernel",
+        lambda kernel, columns, cap: make_kernel(kernel, columns, 5.0),
     ),
     "smooth candidate": lambda: patch("softki.sizes._SMOOTH_ROWS", {True: 0, False: 0}),
     "variance of the training rows": lambda: patch.object(

@@ -205,7 +205,7 @@ def test_a_graph_makes_the_steps_that_are_made_without(
     assert graphed.report.engine == "Triton kernels in a CUDA graph"
     assert [event.step for event in events] == list(range(1, 41))
     assert graphed.report.plain_steps == 3  # before the graph is captured
-    assert "in a CUDA graph but for 3 steps" in str(graphed.report)
+    assert "in a CUDA graph but for 3 step(s)" in str(graphed.report)
     monkeypatch.setattr(training, "why_not", lambda *arguments: "asked for")
     plain_events: list[Event] = []
     eager = fit(x, y, settings=settings, callbacks=[plain_events.append])

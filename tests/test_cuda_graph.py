@@ -10,6 +10,7 @@ from softki.engine import Engine, PlainEngine
 from softki.in_memory import InMemoryRows
 from softki.kernels import Matern32, RationalQuadratic
 from softki.model import SoftKI
+from softki.processes import Processes
 
 
 class OwnKernel(Matern32):
@@ -45,3 +46,10 @@ def test_what_can_be_captured(
     data = InMemoryRows.whole(Data(torch.randn(5, 2), torch.randn(5, 1), noise))
     found = why_not(model, data, objective, is_one_batch, engine)
     assert found is None if reason is None else reason in str(found)
+
+
+def test_several_processes_are_not_captured() -> None:
+    model = SoftKI(torch.randn(3, 2), Matern32(2))
+    data = InMemoryRows.whole(Data(torch.randn(5, 2), torch.randn(5, 1)))
+    data.processes = Processes(rank=0, size=2)
+    assert why_not(model, data, "exact", True, FastEngine) == "several processes share the rows"

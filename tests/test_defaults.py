@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import make_friedman1
 
-from softki import SoftKIRegressor
+from softki import FitSettings, SoftKIRegressor, fit
 from softki.bench.methods import make
 from softki.sizes import Size, sizes_for
 
@@ -98,7 +99,21 @@ def test_what_the_user_chooses_is_kept() -> None:
     settings = fitted.fit_.settings
     assert (settings.points, settings.batch_size, settings.steps) == (7, 100, 4)
     assert not fitted.fit_report_.trials  # there is one size
+    for points, batch_size in ((100, 1024), (300, 1024), (600, 1024)):
+        model = SoftKIRegressor(points=points)
+        [size] = model._sizes(2500, torch.device("cpu"))
+        assert (size.points, size.batch_size, size.max_lengthscale) == (points, batch_size, 3.0)
     with pytest.raises(ValueError, match="points must be a whole number or 'auto', got 'many'"):
         SoftKIRegressor(points="many").fit(X, y)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="held_out must be a number between 0 and 1 or 'auto'"):
         SoftKIRegressor(held_out="some").fit(X, y)  # type: ignore[arg-type]
+
+
+def test_the_cap_on_lengthscales_reaches_the_kernel() -> None:
+    X, y = friedman(200)
+    settings = FitSettings(points=8, steps=2, max_lengthscale=2.5, held_out=0.0)
+    assert fit(X, y, settings=settings).model.kernel.max_lengthscale == 2.5
+    few = SoftKIRegressor(points=8, steps=2, random_state=0).fit(X, y)
+    assert few.fit_.model.kernel.max_lengthscale == 5.0
+    with pytest.raises(ValueError, match=r"max_lengthscale must be .*1.1"):
+        FitSettings(max_lengthscale=1.0)

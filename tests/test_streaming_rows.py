@@ -21,6 +21,8 @@ from softki.processes import Processes
 from softki.standardize import Standardizer
 from softki.streaming import Source, StreamedRows, open_source
 from softki.streaming.first_pass import FirstPass
+from softki.streaming.prepared import as_batch
+from softki.streaming.rows import Rows
 
 N = 4000
 RANDOM = np.random.default_rng(0)
@@ -252,3 +254,60 @@ def test_memory_is_bounded(tmp_path: Path, kind: str, count: int, limit: float) 
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < limit
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("source_dtype", [np.float32, np.float64, np.int64])
+def test_rows_are_standardised_on_a_device_as_they_are_here(
+    dtype: torch.dtype, source_dtype: type
+) -> None:
+    source = open_source([(X, Y, NOISE)])
+    prepared = FirstPass.over(source, seed=0, sample_rows=10).preparation(source, dtype)
+    rows = Rows((10 * X).astype(source_dtype), Y, NOISE)
+    here = as_batch(prepared(rows))
+    there = prepared.to(torch.device("cpu")).standardized(as_batch(rows))
+    for ours, expected in zip(there, here, strict=True):
+        assert ours.dtype == expected.dtype == dtype
+        rounding = 2 * torch.finfo(dtype).eps
+        torch.testing.assert_close(ours, expected, rtol=rounding, atol=0)
+
+
+def test_numbers_that_stay_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    monkeypatch.setattr(Source, "_check_values", lambda *arguments: looks.append(arguments))
+    arrays, batches = open_source(X, Y), grouped(1000)
+    for source, expected in ((arrays, 1), (batches, 8)):
+        looks.clear()
+        for _ in range(2):
+            assert sum(len(block.rows) for block in source.blocks()) == N
+        assert len(looks) == expected
+
+
+def test_a_missing_value_in_a_later_pass_is_refused() -> None:
+    class Batches:
+        passes = 0
+
+        def __iter__(self) -> Any:
+            type(self).passes += 1
+            x = X.copy()
+            if self.passes > 2:
+                x[7, 1] = np.nan
+            yield x, Y
+
+    source = open_source(Batches())
+    assert len(list(source.blocks())) == 1
+    with pytest.raises(InvalidInputError, match="column 'x1' has a missing value in row 7"):
+        list(source.blocks())
+
+
+def test_an_array_may_be_filled_anew_for_every_batch() -> None:
+    class Refilled:
+        def __iter__(self) -> Any:
+            x, y = np.empty((1000, 3)), np.empty((1000, 2))
+            for k in range(0, N, 1000):
+                x[:], y[:] = X[k : k + 1000], Y[k : k + 1000]
+                yield x, y
+
+    blocks = list(open_source(Refilled()).blocks())
+    np.testing.assert_array_equal(np.concatenate([block.rows.x for block in blocks]), X)
+    np.testing.assert_array_equal(np.concatenate([block.rows.y for block in blocks]), Y)

@@ -42,7 +42,7 @@ def why_not(
     if data.processes.are_several:
         return "several processes share the rows"
     if not is_one_batch:
-        return "a step has several batches"
+        return "a step has several batches, or all rows of a stream"
     return None
 
 
@@ -150,7 +150,9 @@ class GraphSteps:
         self._optimizer.zero_grad()
         graph = torch.cuda.CUDAGraph()
         try:
-            with warnings.catch_warnings(), torch.cuda.graph(graph):
+            # Rows of a stream are prepared in another thread, which may take memory meanwhile.
+            capture = torch.cuda.graph(graph, capture_error_mode="thread_local")
+            with warnings.catch_warnings(), capture:
                 # Parameters are used on several streams, which are joined before the gradients.
                 warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")
                 warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # after an error

@@ -474,8 +474,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         sizes = sizes_for(rows, device.type == "cuda")
         if "points" in chosen:  # what is left suits a size of about so many
             check_integer("points", self.points, 1)
-            fitting = [size for size in sizes if size.points <= chosen["points"]]
-            sizes = [max(fitting or sizes[:1], key=lambda size: size.points)]
+            first, *others = sizes
+            larger = [s for s in others if first.points < s.points <= chosen["points"]]
+            sizes = [first, *larger][-1:]
         FitSettings(**chosen)  # checks what is there
         return [replace(size, **chosen).within(rows) for size in sizes]
 

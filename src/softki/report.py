@@ -210,7 +210,11 @@ class FitReport:
             "model": f"{self.points} points, jitter {self.jitter:g}",
             "ran": f"{self.objective} objective, {self.solver} solver, {self.precision} "
             f"on {self.device}, {self.engine}"
-            + (f" but for {self.plain_steps} steps" if self._has_graph and self.plain_steps else "")
+            + (
+                f" but for {self.plain_steps} step(s)"
+                if self._has_graph and self.plain_steps
+                else ""
+            )
             + (f", {self.processes} processes" if self.processes > 1 else ""),
             "steps": f"{self.steps} of {self.planned_steps} ({self.stopped}), "
             f"best at {self.best_step}",

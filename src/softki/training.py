@@ -194,19 +194,19 @@ class Trainer:
             for step in range(first, self.settings.steps + 1):
                 yield self._step(step, batches(step))
             return
+        name = engine_for(self.data.inputs, len(self.model.points)).name
         for start in range(first, self.settings.steps + 1, every):
             stretch = range(start, min(start + every, self.settings.steps + 1))
             before = copy.deepcopy(self.model.state_dict())
             for step, log_likelihood in self._graph.run(stretch):
                 if log_likelihood is None:
+                    if self._graph.trouble is not None:
+                        self.report.engine = f"{name}, no CUDA graph: {self._graph.trouble}"
                     yield self._step(step, batches(step))
                     continue
                 if self.held_out is None and step == start:
                     self.best_state = before
                 yield _Outcome(step, "exact", log_likelihood)
-        if self._graph.trouble is not None:
-            name = engine_for(self.data.inputs, len(self.model.points)).name
-            self.report.engine = f"{name}, no CUDA graph: {self._graph.trouble}"
 
     def _step(self, step: int, batches: Iterable[Batch]) -> _Outcome:
         """One step of Adam; a gradient that is not finite never reaches the parameters."""

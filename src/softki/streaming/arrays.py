@@ -132,7 +132,10 @@ class _IterablePart(Part):
                     f"batch {number} has the columns {names}, and batch 0 has {self._names}: all "
                     "batches must have the same, in the same order"
                 )
-            yield self._same(number, Rows(x, y[:, None] if y.ndim == 1 else y, noise))
+            y = y[:, None] if y.ndim == 1 else y
+            # Copies, as the arrays may be filled anew for the next batch.
+            rows = Rows(x.copy(), y.copy(), None if noise is None else noise.copy())
+            yield self._same(number, rows)
 
     def _same(self, number: int, rows: Rows) -> Rows:
         checksum = zlib.crc32(rows.x[:1].tobytes(), zlib.crc32(rows.y[:1].tobytes()))

@@ -19,6 +19,8 @@ from softki.streaming.rows import Rows
 SomeRows = TypeVar("SomeRows", Batch, Rows)
 # One thread does not copy as fast as a GPU reads.
 _COPIERS = ThreadPoolExecutor(4, "softki-copy")
+# So many parts are too small to be copied one by one.
+_MANY_PARTS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +28,8 @@ class Preparation:
     """Standardises rows, computed in float64, as `Standardizer.transform` does.
 
     On a CPU this is done to the rows as they are read: NumPy takes one thread for it, and so
-    leaves the others to training. To a GPU they are sent as they are, and standardised there.
+    leaves the others to training. Passes over all rows send them to a GPU as they are, where they
+    are standardised.
     """
 
     x: Standardizer
@@ -78,6 +81,9 @@ def pinned(parts: Sequence[Rows]) -> Batch:
         kind = torch.from_numpy(np.empty(0, np.result_type(*arrays))).dtype
         ends = np.cumsum([len(array) for array in arrays])
         tensor = torch.empty((ends[-1], *arrays[0].shape[1:]), dtype=kind, pin_memory=True)
+        if len(arrays) > _MANY_PARTS:
+            np.concatenate(arrays, out=tensor.numpy())
+            return tensor
         places = np.split(tensor.numpy(), ends[:-1])
         copies.extend(
             _COPIERS.submit(np.copyto, *pair) for pair in zip(places, arrays, strict=True)

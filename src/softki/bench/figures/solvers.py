@@ -123,7 +123,7 @@ def _paper_model(x: torch.Tensor, points: int, seed: int, device: str) -> SoftKI
     """T = 1 in every column, points at k-means centres."""
     d = x.shape[1]
     centres = initial_points(x, points, torch.Generator("cpu").manual_seed(seed))
-    return SoftKI(centres, make_kernel("matern32", d), torch.ones(d)).to(device)
+    return SoftKI(centres, make_kernel("matern32", d, 5.0), torch.ones(d)).to(device)
 
 
 def _curves(

@@ -98,7 +98,7 @@ class SoftKIPaper(Method):
         x = torch.as_tensor(X, dtype=settings.dtype, device=self.device)
         generator = torch.Generator("cpu").manual_seed(self.seed)
         points, d = initial_points(x, settings.points, generator), x.shape[1]
-        model = Model(points, make_kernel(settings.kernel, d), torch.ones(d)).to(x.device)
+        model = Model(points, make_kernel(settings.kernel, d, 5.0), torch.ones(d)).to(x.device)
         with noted_warnings(self.facts):
             # A row far out, in data that was standardised by other rows, is no mistake here.
             warnings.simplefilter("ignore", ScaleWarning)
