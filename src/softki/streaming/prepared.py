@@ -59,8 +59,7 @@ class Preparation:
         if batch.noise_scale is not None and self.noise_unit is not None:
             variance = batch.noise_scale.double()
             scale = (variance / self.noise_unit).sqrt().to(self.dtype)
-        x = ((batch.x - self.x.mean) / self.x.scale).to(self.dtype)
-        y = ((batch.y - self.y.mean) / self.y.scale).to(self.dtype)
+        x, y = self.x.transform(batch.x, self.dtype), self.y.transform(batch.y, self.dtype)
         return Batch(x, y, scale)
 
     @property
