@@ -109,7 +109,7 @@ def test_a_solver_that_fails_says_so_and_is_not_replaced() -> None:
 
 @pytest.mark.parametrize("solver", ["qr", "whitened"])
 def test_rows_that_count_less_widen_the_variance_alone(solver: Solver) -> None:
-    """var f(x) = a s(x)ᵀ(K⁻¹ + w G/β²)⁻¹ s(x), the mean being that of all rows."""
+    """v = a s(x)ᵀ(K⁻¹ + w G/β²)⁻¹ s(x), the mean being that of all rows; both times α."""
     x, y = surface(300)
     settings = replace(SMALL, solver=solver, dtype=torch.float64)
     result = fit(x, y, settings=settings)
@@ -119,13 +119,14 @@ def test_rows_that_count_less_widen_the_variance_alone(solver: Solver) -> None:
         for calibration in (None, Calibration(2.0, 0.5, 0.0, row_weight=0.01))
     )
     x_new = surface(20, seed=1)[0]
-    torch.testing.assert_close(calibrated.mean(x_new), plain.mean(x_new))
     with torch.no_grad():
         K, noise = model.kernel_matrix(), model.noise_variance
         S = model.weights(x_new.double())
         P = torch.linalg.inv(torch.linalg.inv(K) + 0.01 * statistics.gram / noise)
-    expected = 2 * (S @ P * S).sum(1)
-    torch.testing.assert_close(calibrated.variance(x_new), expected, rtol=1e-5, atol=1e-8)
+    v = 2 * (S @ P * S).sum(1)
+    share = (1 + v**2) ** -0.5
+    torch.testing.assert_close(calibrated.mean(x_new)[:, 0], share * plain.mean(x_new)[:, 0])
+    torch.testing.assert_close(calibrated.variance(x_new), share * v, rtol=1e-5, atol=1e-8)
     assert float(calibrated.noise_variance) == 0.5
 
 

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softki import posterior as posterior_module
+from softki.calibration import Calibration
 from softki.exceptions import InvalidInputError
 from softki.kernels import Matern32
 from softki.model import SoftKI
-from softki.posterior import Posterior
+from softki.posterior import Function, Posterior
 from softki.solvers import solve
 from softki.statistics import Features, SquareRootStatistics
 
@@ -73,11 +74,18 @@ def test_variance_is_never_negative(
     assert torch.linalg.eigvalsh(posterior.covariance(p.x)).min() > -1e-6
 
 
+def all_coefficients(function: Function) -> torch.Tensor:
+    """u of the mean or of draws, where nothing is shrunk."""
+    if function.deviation is None:
+        return function.coefficients
+    return function.coefficients + function.deviation.coefficients
+
+
 def test_root_is_the_covariance_of_the_draws() -> None:
     p = dense.problem(targets=2)
     posterior = posterior_for(p, 1.0)
     functions = posterior.sample_functions(200_000, torch.Generator().manual_seed(0))
-    u = functions.coefficients  # (m, count, t)
+    u = all_coefficients(functions)  # (m, count, t)
     assert u.shape == (12, 200_000, 2)
     assert relative_error(u.mean(1), posterior.mean_coefficients) < 0.02
     covariance = posterior.root.T @ posterior.root
@@ -103,7 +111,7 @@ def test_gradients_of_mean_and_draws_against_autograd_of_the_definition() -> Non
     draws = posterior.sample_functions(3, torch.Generator().manual_seed(0))
     for function, shape in ((posterior.mean, (7, 2, 3)), (draws, (7, 3, 2, 3))):
         x = p.x_new.clone().requires_grad_()
-        values = dense.weights(x, p.z, p.temperature) @ function.coefficients.flatten(1)
+        values = dense.weights(x, p.z, p.temperature) @ all_coefficients(function).flatten(1)
         expected = torch.stack(
             [torch.autograd.grad(v.sum(), x, retain_graph=True)[0] for v in values.unbind(1)], 1
         )
@@ -132,19 +140,34 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_calibration_reaches_everything() -> None:
+    """All of it is that of a dense computation: a·v and b, shrunk by α = (1 + v²)^(−½)."""
     p = dense.problem()
     plain = posterior_for(p)
-    posterior = plain.calibrated(4.0, 0.7)
-    torch.testing.assert_close(posterior.variance(p.x_new), 4 * plain.variance(p.x_new))
-    torch.testing.assert_close(posterior.covariance(p.x_new), 4 * plain.covariance(p.x_new))
+    calibration = Calibration(60.0, 0.7, nll=0.0)
+    posterior = plain.calibrated(calibration)
+    covariance = 60 * plain.covariance(p.x_new)
+    share = (1 + covariance.diagonal() ** 2) ** -0.5
+    assert 0.1 < float(share.min()) < 0.8  # it does matter here
+    root = share.sqrt()
+    shrunk = root[:, None] * covariance * root
+    torch.testing.assert_close(posterior.covariance(p.x_new), shrunk)
+    torch.testing.assert_close(posterior.variance(p.x_new), shrunk.diagonal())
+    mean = share[:, None] * plain.mean(p.x_new)
+    torch.testing.assert_close(posterior.mean(p.x_new), mean)
+    torch.testing.assert_close(posterior.predict(p.x_new)[0], mean)
     assert float(posterior.noise_variance) == pytest.approx(0.7)
-    u, plain_u = (
-        each.sample_functions(5, torch.Generator().manual_seed(0)).coefficients
-        for each in (posterior, plain)
-    )
-    mean = plain.mean_coefficients[:, None]
-    torch.testing.assert_close(u - mean, 2 * (plain_u - mean))
-    torch.testing.assert_close(posterior.mean(p.x_new), plain.mean(p.x_new))
+    draws = posterior.sample_functions(20_000, torch.Generator().manual_seed(0))(p.x_new)[..., 0]
+    torch.testing.assert_close(draws.mean(1), mean[:, 0], atol=0.05, rtol=0)
+    torch.testing.assert_close(torch.cov(draws), shrunk, atol=0.05, rtol=0)
+
+
+def test_gradient_of_a_shrunk_mean() -> None:
+    p = dense.problem(n=30)
+    posterior = posterior_for(p).calibrated(Calibration(30.0, 0.1, nll=0.0))
+    x, step = p.x_new[:1], 1e-6
+    shifts = step * torch.eye(x.shape[1], dtype=x.dtype)
+    numeric = (posterior.mean(x + shifts) - posterior.mean(x - shifts)) / (2 * step)  # (d, t)
+    torch.testing.assert_close(posterior.mean.gradient(x)[0], numeric.T, rtol=1e-5, atol=1e-6)
 
 
 def test_no_rows_and_wrong_columns() -> None:

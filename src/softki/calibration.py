@@ -1,17 +1,18 @@
-"""Three numbers that make error bars honest: predictive variance = a·v(w) + b·σ².
+"""Three numbers that make error bars honest: y ~ N(αμ, α·a·v(w) + b·σ²).
 
 The variance of a model that learned its features is too small, and b = β² was learned for
 features that were still moving. Both are refitted on rows that training did not see, by
 maximising their likelihood with a log-normal prior around the model's own values,
 
-    Σᵢ ½ [ log(a vᵢ + b σᵢ²) + rᵢ²/(a vᵢ + b σᵢ²) ] + (log a)²/2τ² + (log b/β²)²/2τ²
+    Σᵢ ½ [ log sᵢ + (yᵢ − αᵢμᵢ)²/sᵢ ] + ½ [ (log a)² + (log b/β²)² ],   sᵢ = αᵢ a vᵢ + b σᵢ²
 
-which holds a and b back where the held-out rows are few.
+which holds a and b back where the held-out rows are few. α is what `softki.shrinkage` keeps of f
+where its variance is a v.
 
 Where the model is not quite right, n rows tell less than n rows should: the variance all but
 vanishes where data is dense, and no longer says where the error is. So v may be the variance
 of a posterior in which every row counts w ≤ 1 (its noise variance is β²/w), while the mean
-stays that of all rows: the best w of a few is chosen, with a prior of its own.
+stays that of all rows, but for α: the best w of a few is chosen, with a prior of its own.
 
 What was fitted to N held-out values suits them better than others: by k/N in NLL for k fitted
 numbers (Akaike), as if variances were too small by 1 + 2k/N. They are multiplied by that. And
@@ -31,14 +32,23 @@ import torch
 from torch import Tensor
 
 from softki.metrics import gaussian_nll
+from softki.shrinkage import share_kept
 
 # a and b/β² stay within 1e±6, which the prior alone would not ensure for absurd residuals.
 _LOG_BOUND = math.log(1e6)
-_PRIOR_WIDTH = 1.0  # τ, in units of log
 _ROW_WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 _ROW_WEIGHT_WIDTH = 3.0  # of the prior of log w
 _BELIEVED = 200
 _FITTED = 3  # k: a and b, held back by their priors, and the choices of w and of the step
+
+
+class Seen(NamedTuple):
+    """What is known of rows that were held out, before their variance is."""
+
+    target: Tensor  # y, (n, t)
+    mean: Tensor  # μ, (n, t)
+    noise_variance: float  # β²
+    noise_scale: Tensor | None = None  # σ, the known relative noise, (n,); None stands for 1
 
 
 class Calibration(NamedTuple):
@@ -48,6 +58,10 @@ class Calibration(NamedTuple):
     noise_variance: float
     nll: float
     row_weight: float = 1.0
+
+    def moments(self, seen: Seen, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """y − αμ (n, t) and its variance (n, 1), given the variance v of f (n,)."""
+        return _moments(seen, variance, self.scale, self.noise_variance)
 
     def for_more_rows(self, share: float) -> Self:
         """These numbers for a posterior of more rows, of which those that they suit are a share.
@@ -64,66 +78,44 @@ class Calibration(NamedTuple):
         )
 
 
-def calibrate(
-    residual: Tensor, variance: Tensor, noise_variance: float, noise_scale: Tensor | None = None
-) -> Calibration:
-    """Refit a and b on held-out rows.
-
-    Args:
-        residual: y − mean, (n, t).
-        variance: v, of f, (n,).
-        noise_variance: β², which b is compared with.
-        noise_scale: σ, the known relative noise of the rows, (n,).
+def calibrate(seen: Seen, variance: Tensor) -> Calibration:
+    """Refit a and b on held-out rows, at which v (n,) is the variance of f.
 
     Example:
-        >>> residual = torch.tensor([[0.2], [-0.2]]).repeat(1000, 1)
-        >>> round(calibrate(residual, torch.zeros(2000), 1.0).noise_variance, 3)
+        >>> y = torch.tensor([[0.2], [-0.2]]).repeat(1000, 1)
+        >>> seen = Seen(y, mean=torch.zeros(2000, 1), noise_variance=1.0)
+        >>> round(calibrate(seen, torch.zeros(2000)).noise_variance, 3)
         0.04
     """
-    return _calibrate(residual, variance, noise_variance, noise_scale)[0]
+    return _calibrate(seen, variance)[0]
 
 
-def calibrate_row_weight(
-    residual: Tensor,
-    variance: Callable[[float], Tensor],
-    noise_variance: float,
-    noise_scale: Tensor | None = None,
-) -> Calibration:
-    """Refit a and b, choose w, and allow for that; `variance` gives v at held-out rows for a w."""
-    candidates = []
+def calibrate_row_weight(seen: Seen, variance: Callable[[float], Tensor]) -> Calibration:
+    """Refit a and b, choose w, and allow for that; `variance` gives v at the rows for a w."""
+    candidates, count = [], seen.target.numel()
     for weight in _ROW_WEIGHTS:
-        fitted, loss = _calibrate(residual, variance(weight), noise_variance, noise_scale)
+        fitted, loss = _calibrate(seen, variance(weight))
         prior = math.log(weight) ** 2 / (2 * _ROW_WEIGHT_WIDTH**2)
-        candidates.append((loss + prior / residual.numel(), fitted._replace(row_weight=weight)))
+        candidates.append((loss + prior / count, fitted._replace(row_weight=weight)))
     best = min(candidates, key=lambda candidate: candidate[0])[1]
-    wider = (1 + 2 * _FITTED / residual.numel()) * _missed(best, residual, variance, noise_scale)
+    wider = (1 + 2 * _FITTED / count) * _missed(best, seen, variance(best.row_weight))
     return best._replace(scale=wider * best.scale, noise_variance=wider * best.noise_variance)
 
 
-def _missed(
-    fitted: Calibration,
-    residual: Tensor,
-    variance: Callable[[float], Tensor],
-    noise_scale: Tensor | None,
-) -> float:
+def _missed(fitted: Calibration, seen: Seen, variance: Tensor) -> float:
     """By what variances should grow for 95% intervals to cover 95% of the held-out values."""
-    noise = fitted.noise_variance
-    row_noise = noise if noise_scale is None else noise * noise_scale.double().square()
-    total = fitted.scale * variance(fitted.row_weight).double() + row_noise
-    deviation = (residual.double() / total.sqrt()[:, None]).abs()
+    residual, total = fitted.moments(seen, variance)
+    deviation = (residual / total.sqrt()).abs()
     quantile = float(np.quantile(deviation.cpu().numpy(), 0.95)) / 1.96
     count = residual.numel()
     return max(1.0, quantile) ** (2 * count / (count + _BELIEVED))
 
 
-def _calibrate(
-    residual: Tensor, variance: Tensor, noise_variance: float, noise_scale: Tensor | None
-) -> tuple[Calibration, float]:
+def _calibrate(seen: Seen, variance: Tensor) -> tuple[Calibration, float]:
     """a and b, and what they minimise: NLL and prior, per value."""
-    r, v = residual.double().cpu(), variance.double().cpu()[:, None]
-    unit = (
-        torch.ones_like(v) if noise_scale is None else noise_scale.double().cpu()[:, None].square()
-    )
+    target, mean = seen.target.double().cpu(), seen.mean.double().cpu()
+    scale = None if seen.noise_scale is None else seen.noise_scale.double().cpu()
+    seen, v = Seen(target, mean, seen.noise_variance, scale), variance.double().cpu()
     raw = torch.zeros(2, dtype=torch.float64, device="cpu", requires_grad=True)
 
     def factors() -> Tensor:
@@ -131,12 +123,12 @@ def _calibrate(
 
     def nll() -> Tensor:
         a, b = factors()
-        return gaussian_nll(r, a * v + b * noise_variance * unit)
+        return gaussian_nll(*_moments(seen, v, a, b * seen.noise_variance))
 
     def loss() -> Tensor:
         raw.grad = None
-        prior = factors().log().square().sum() / (2 * _PRIOR_WIDTH**2)
-        value = nll() + prior / r.numel()
+        prior = factors().log().square().sum() / 2
+        value = nll() + prior / target.numel()
         value.backward()
         return value
 
@@ -144,4 +136,14 @@ def _calibrate(
     minimum = float(loss().detach())
     with torch.no_grad():
         a, b = factors()
-        return Calibration(float(a), noise_variance * float(b), float(nll())), minimum
+        return Calibration(float(a), seen.noise_variance * float(b), float(nll())), minimum
+
+
+def _moments(
+    seen: Seen, variance: Tensor, a: Tensor | float, b: Tensor | float
+) -> tuple[Tensor, Tensor]:
+    """y − αμ (n, t) and α·a·v + b·σ² (n, 1)."""
+    v, scale = a * variance.double()[:, None], seen.noise_scale
+    unit = torch.ones_like(v) if scale is None else scale.double()[:, None].square()
+    share = share_kept(v)
+    return seen.target.double() - share * seen.mean.double(), share * v + b * unit

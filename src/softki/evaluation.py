@@ -10,46 +10,41 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch
-from softki.calibration import calibrate
+from softki.calibration import Calibration, Seen, calibrate
 from softki.metrics import gaussian_nll, rmse
 from softki.posterior import Posterior
 from softki.report import HeldOut
 
 
 class Predictions(NamedTuple):
-    """Residuals and variances at rows that were held out."""
+    """Means and variances at rows that were held out, and what was there."""
 
-    residual: Tensor  # y − mean, (n, t)
-    variance: Tensor  # of f, (n,)
-    noise_variance: float  # β²
-    noise_scale: Tensor | None  # σ, (n,)
+    seen: Seen
+    variance: Tensor  # v, of f, (n,)
 
     @classmethod
     @torch.no_grad()
     def of(cls, posterior: Posterior, rows: Batch) -> Self:
         """Of a posterior at rows."""
         mean, variance = posterior.predict(rows.x)
-        return cls(rows.y - mean, variance, float(posterior.noise_variance), rows.noise_scale)
+        return cls(Seen(rows.y, mean, float(posterior.noise_variance), rows.noise_scale), variance)
 
     @classmethod
     def pooled(cls, parts: Sequence[Predictions]) -> Self:
         """Those of several posteriors, each at its own rows; β² is their geometric mean."""
-        scales = [part.noise_scale for part in parts if part.noise_scale is not None]
-        logarithms = [math.log(part.noise_variance) for part in parts]
-        return cls(
-            torch.cat([part.residual for part in parts]),
-            torch.cat([part.variance for part in parts]),
-            math.exp(sum(logarithms) / len(parts)),
-            torch.cat(scales) if scales else None,
-        )
+        targets, means, noises, scales = zip(*(part.seen for part in parts), strict=True)
+        noise = math.exp(sum(map(math.log, noises)) / len(parts))
+        scale = None if scales[0] is None else torch.cat(scales)
+        seen = Seen(torch.cat(targets), torch.cat(means), noise, scale)
+        return cls(seen, torch.cat([part.variance for part in parts]))
 
     def figures(self, step: int) -> HeldOut:
-        """RMSE, NLL, and NLL after the refit of the variance."""
-        noise, scale = self.noise_variance, self.noise_scale
-        row_noise = noise if scale is None else noise * scale.square()
+        """RMSE and NLL after the refit of the variance, and NLL before it."""
+        own = Calibration(1.0, self.seen.noise_variance, math.nan)
+        calibration = calibrate(self.seen, self.variance)
         return HeldOut(
             step=step,
-            rmse=rmse(self.residual),
-            nll=float(gaussian_nll(self.residual, (self.variance + row_noise)[:, None])),
-            calibration=calibrate(self.residual, self.variance, noise, scale),
+            rmse=rmse(calibration.moments(self.seen, self.variance)[0]),
+            nll=float(gaussian_nll(*own.moments(self.seen, self.variance))),
+            calibration=calibration,
         )

@@ -64,7 +64,7 @@ def posterior_of(
         root = solve(K, statistics, weaker, settings.solver, settings.cg_tolerance).root
         solution = solution._replace(root=root)
     posterior = Posterior.from_solution(model, solution)
-    return posterior.calibrated(calibration.scale, calibration.noise_variance)
+    return posterior.calibrated(calibration)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,4 +103,4 @@ def calibration_by(judged: Sequence[Judged]) -> Calibration:
             return whole.variance
         return torch.cat([one.predictions(weight).variance for one in judged])
 
-    return calibrate_row_weight(whole.residual, variance, whole.noise_variance, whole.noise_scale)
+    return calibrate_row_weight(whole.seen, variance)

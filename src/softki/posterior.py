@@ -3,9 +3,10 @@
     mean s(x)ᵀμ,   cov(f(x), f(x')) = (root·s(x))ᵀ(root·s(x')),   draws s(x)ᵀ(μ + rootᵀε)
 
 Variances are squared norms and cannot be negative. A draw of u is a whole function, exact
-everywhere, at the cost of a mean. Beyond the edge of the data, variance, covariance and draws have
-the further term of `softki.novelty`. Nothing here grows with the number of training rows, and
-predictions are made in chunks.
+everywhere, at the cost of a mean. Once calibrated, all are shrunk where the variance is large
+(`softki.shrinkage`); beyond the edge of the data, variance, covariance and draws have the further
+term of `softki.novelty`. Nothing here grows with the number of training rows, and predictions are
+made in chunks.
 """
 
 from __future__ import annotations
@@ -18,23 +19,30 @@ import torch
 from torch import Tensor
 
 from softki.batches import chunk_rows
+from softki.calibration import Calibration
 from softki.interpolation import interpolation_weights
 from softki.model import SoftKI
 from softki.novelty import WAVES, Edge, waves
+from softki.shrinkage import TARGET_VARIANCE, Shrinkage, share_kept
 from softki.solvers import Solution
 from softki.tables import as_tensor
 
 
 class Basis(NamedTuple):
-    """What functions are made of: s(x), and beyond the edge of the data √(1 − κ²) φ(x)."""
+    """What functions are made of: s(x), α(x), and beyond the edge of the data √(1 − κ²) φ(x)."""
 
     points: Tensor  # z, (m, d)
     temperature: Tensor | None  # T, () or (d,)
+    shrinkage: Shrinkage | None  # see `softki.shrinkage`; None where there is none
     edge: Edge | None  # see `softki.novelty`; None where there is none
 
     def weights(self, x: Tensor) -> Tensor:
         """s(x), (n, m)."""
         return interpolation_weights(x, self.points, self.temperature)
+
+    def share(self, weights: Tensor) -> Tensor | None:
+        """α(x), (n,), given the weights; None stands for 1."""
+        return None if self.shrinkage is None else self.shrinkage.share(weights)
 
     def novelty(self, x: Tensor, weights: Tensor) -> Tensor:
         """√(1 − κ²), (n,), given the weights."""
@@ -52,16 +60,23 @@ class Basis(NamedTuple):
         return x if self.temperature is None else x / self.temperature
 
 
+class Deviation(NamedTuple):
+    """How a draw differs from the mean, in standard normal numbers."""
+
+    coefficients: Tensor  # rootᵀε, (m, …)
+    waves: Tensor | None  # w, (w, …); None where there is no edge
+
+
 @dataclass(frozen=True, eq=False)
 class Function:
-    """f(x) = s(x)ᵀu + √(1 − κ²) φ(x)ᵀw for coefficients u (m, …): the posterior mean, or draws.
+    """f(x) = α s(x)ᵀμ + √α s(x)ᵀrootᵀε + √(1 − κ²) φ(x)ᵀw: the posterior mean, or draws.
 
     Results are in the precision and on the device of the coefficients.
     """
 
     basis: Basis
-    coefficients: Tensor  # u, (m, …)
-    wave_coefficients: Tensor | None = None  # w, (w, …); None for 0
+    coefficients: Tensor  # μ, (m, …)
+    deviation: Deviation | None = None  # None for the mean
 
     def __call__(self, x: Any) -> Tensor:
         """f at the rows of x (n, d): (n, …)."""
@@ -81,24 +96,36 @@ class Function:
 
     def _values(self, x: Tensor) -> Tensor:
         weights = self.basis.weights(x)
-        values = torch.tensordot(weights, self.coefficients, 1)
-        if self.wave_coefficients is None:
+        share = self.basis.share(weights)
+        values = _times(share, torch.tensordot(weights, self.coefficients, 1))
+        if self.deviation is None:
+            return values
+        root = None if share is None else share.sqrt()
+        values = values + _times(root, torch.tensordot(weights, self.deviation.coefficients, 1))
+        if self.deviation.waves is None:
             return values
         novelty = self.basis.novelty(x, weights)
         if not bool(novelty.any()):
             return values
-        return values + torch.tensordot(self.basis.waves(x, novelty), self.wave_coefficients, 1)
+        return values + torch.tensordot(self.basis.waves(x, novelty), self.deviation.waves, 1)
 
     def _gradient(self, x: Tensor) -> Tensor:
         with torch.inference_mode(False), torch.enable_grad():
             x = x.detach().clone().requires_grad_()
-            values = self._values(x).flatten(1)  # (n, c)
+            values = self._values(x)
             columns = [
                 torch.autograd.grad(column.sum(), x, retain_graph=True)[0]
-                for column in values.unbind(1)
+                for column in values.flatten(1).unbind(1)
             ]
         gradient = torch.stack(columns, 1) if columns else x.new_zeros(len(x), 0, x.shape[1])
-        return gradient.unflatten(1, self.coefficients.shape[1:])
+        return gradient.unflatten(1, values.shape[1:])
+
+
+def _times(factor: Tensor | None, values: Tensor) -> Tensor:
+    """Each of the rows (n, …) times its factor (n,); None stands for 1."""
+    if factor is None:
+        return values
+    return factor.reshape(-1, *(1,) * (values.ndim - 1)) * values
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +142,7 @@ class Posterior:
         mean_coefficients: μ, (m, t).
         root: (r, m), with cov(u | y) = rootᵀ root.
         noise_variance: variance of y given f, where σ² = 1.
+        target_variance: τ², see `softki.shrinkage`; None where nothing is shrunk.
         reach, width: where the data ends, and how wide its edge is, see `softki.novelty`; None
             where there is no edge.
 
@@ -135,6 +163,7 @@ class Posterior:
     mean_coefficients: Tensor
     root: Tensor
     noise_variance: Tensor
+    target_variance: Tensor | None = None
     reach: Tensor | None = None
     width: Tensor | None = None
 
@@ -159,12 +188,14 @@ class Posterior:
         }
         return replace(self, **moved)
 
-    def calibrated(self, scale: float, noise_variance: float) -> Self:
-        """This posterior with variance a·variance and noise b, in everything it gives."""
+    def calibrated(self, calibration: Calibration) -> Self:
+        """This posterior with variance a·v and noise b, and shrunk, in everything it gives."""
+        new = self.noise_variance.new_tensor
         return replace(
             self,
-            root=scale**0.5 * self.root,
-            noise_variance=torch.full_like(self.noise_variance, noise_variance),
+            root=calibration.scale**0.5 * self.root,
+            noise_variance=new(calibration.noise_variance),
+            target_variance=new(TARGET_VARIANCE),
         )
 
     def within(self, edge: Edge) -> Self:
@@ -181,22 +212,26 @@ class Posterior:
     @property
     def mean(self) -> Function:
         """The posterior mean: call it for (n, t), or take its gradient (n, t, d)."""
-        return self._function(self.mean_coefficients)
+        return Function(self._basis, self.mean_coefficients)
 
     def predict(self, x: Any) -> tuple[Tensor, Tensor]:
         """Mean (n, t) and variance of f (n,) at the rows of x (n, d)."""
 
         def moments(part: Tensor) -> Tensor:
             weights = self._basis.weights(part)
+            mean = weights @ self.mean_coefficients
             variance = (weights @ self.root.T).square().sum(1)
+            if self.target_variance is not None:
+                share = share_kept(variance, self.target_variance)
+                mean, variance = share[:, None] * mean, share * variance
             variance = variance + self._basis.novelty(part, weights).square()
-            return torch.cat([weights @ self.mean_coefficients, variance[:, None]], 1)
+            return torch.cat([mean, variance[:, None]], 1)
 
         result = self.mean.map(x, moments)
         return result[:, :-1], result[:, -1]
 
     def variance(self, x: Any) -> Tensor:
-        """var f(x) = ‖root·s(x)‖² + 1 − κ², (n,)."""
+        """var f(x) = α ‖root·s(x)‖² + 1 − κ², (n,)."""
         return self.predict(x)[1]
 
     def covariance(self, x: Any, other: Any = None) -> Tensor:
@@ -205,6 +240,9 @@ class Posterior:
         def features(part: Tensor) -> Tensor:
             weights = self._basis.weights(part)
             known = weights @ self.root.T  # (n, r)
+            if self.target_variance is not None:
+                share = share_kept(known.square().sum(1), self.target_variance)
+                known = share.sqrt()[:, None] * known
             if self.edge is None:
                 return known
             novelty = self._basis.novelty(part, weights)
@@ -216,7 +254,7 @@ class Posterior:
     def sample_functions(self, count: int, generator: torch.Generator | None = None) -> Function:
         """Exact draws of whole functions: one `Function` with values (n, count, t).
 
-        u = μ + rootᵀε and w = ε' with ε, ε' ~ N(0, I), independent between draws and targets.
+        ε and w ~ N(0, I) of `Function`, independent between draws and targets.
         """
         m, t = self.mean_coefficients.shape
 
@@ -228,15 +266,13 @@ class Posterior:
                 device=self.root.device,
             )
 
-        deviation = (self.root.T @ normal(len(self.root))).reshape(m, count, t)
-        coefficients = self.mean_coefficients[:, None] + deviation
-        if self.edge is None:
-            return self._function(coefficients)
-        return self._function(coefficients, normal(WAVES).reshape(WAVES, count, t))
+        coefficients = (self.root.T @ normal(len(self.root))).reshape(m, count, t)
+        beyond = None if self.edge is None else normal(WAVES).reshape(WAVES, count, t)
+        deviation = Deviation(coefficients, beyond)
+        return Function(self._basis, self.mean_coefficients[:, None], deviation)
 
     @property
     def _basis(self) -> Basis:
-        return Basis(self.points, self.temperature, self.edge)
-
-    def _function(self, coefficients: Tensor, wave_coefficients: Tensor | None = None) -> Function:
-        return Function(self._basis, coefficients, wave_coefficients)
+        limit = self.target_variance
+        shrinkage = None if limit is None else Shrinkage(self.root, limit)
+        return Basis(self.points, self.temperature, shrinkage, self.edge)

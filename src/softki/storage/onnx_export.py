@@ -199,16 +199,30 @@ def _moments(
     scaled = posterior.mean_coefficients * standardizer.scale
     coefficients = build.constant("coefficients", scaled)
     deviation = build.add("MatMul", "deviation", weights, coefficients)
-    mean = build.add("Add", "mean_column", deviation, build.constant("y_mean", standardizer.mean))
     rooted = build.add("MatMul", "rooted", weights, build.constant("root", posterior.root.T))
     noise = build.constant("noise_variance", posterior.noise_variance)
     variance = _row_sum(build, "variance_f", rooted, rooted)
+    if posterior.target_variance is not None:
+        share = _share(build, variance, posterior.target_variance)
+        deviation = build.add("Mul", "deviation_shrunk", deviation, share)
+        variance = build.add("Mul", "variance_shrunk", variance, share)
+    mean = build.add("Add", "mean_column", deviation, build.constant("y_mean", standardizer.mean))
     if novelty is not None:
         variance = build.add("Add", "variance_beyond", variance, novelty)
     variance = build.add("Add", "variance_y", variance, noise)
     standard = build.add("Sqrt", "std_standard", variance)
     std = build.add("Mul", "std_column", standard, build.constant("y_scale", standardizer.scale))
     return mean, std
+
+
+def _share(build: _Builder, variance: str, target_variance: Tensor) -> str:
+    """α (n, 1), as in `softki.shrinkage`."""
+    limit = build.constant("target_variance", target_variance)
+    ratio = build.add("Div", "variance_ratio", variance, limit)
+    square = build.add("Mul", "variance_ratio_square", ratio, ratio)
+    one = build.constant("one_share", 1.0)
+    root = build.add("Sqrt", "share_root", build.add("Add", "share_square", square, one))
+    return build.add("Reciprocal", "share", root)
 
 
 def _row_sum(build: _Builder, name: str, left: str, right: str) -> str:
