@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import argparse
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern, WhiteKernel
 
@@ -23,13 +25,12 @@ SCALES = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 
 def without_edge(model: SoftKIRegressor) -> SoftKIRegressor:
     plain = replace(model.fit_.posterior, reach=None, width=None)
-    other = SoftKIRegressor(**model.get_params())
-    vars(other).update(vars(model))
+    other = copy(model)
     other.fit_ = replace(model.fit_, posterior=plain)
     return other
 
 
-def sine(ax: plt.Axes) -> None:
+def sine(ax: Axes) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (400, 1))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(400)
@@ -52,7 +53,7 @@ def sine(ax: plt.Axes) -> None:
     ax.legend()
 
 
-def arm(ax: plt.Axes) -> None:
+def arm(ax: Axes) -> None:
     X, y = robot_arm(6000)
     model = SoftKIRegressor(random_state=0).fit(X, y)
     covered: dict[str, list[float]] = {}

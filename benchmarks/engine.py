@@ -18,6 +18,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import gpytorch
@@ -30,11 +31,13 @@ from softki import FitSettings, SoftKI
 from softki.adam import make_adam
 from softki.batches import Data
 from softki.bench.memory import PeakMemory
-from softki.cuda_graph import GraphSteps, why_not
+from softki.cuda_graph import Gathered, GraphSteps, why_not
 from softki.engine import engine_for
+from softki.in_memory import InMemoryRows
 from softki.inference import posterior_of, statistics_of
 from softki.kernels import Matern32
 from softki.objective import backward, exact
+from softki.posterior import Posterior
 from softki.runtime import prepared
 
 DIMENSIONS = {"cpu": (8, 26, 128), "cuda": (8, 32, 385)}
@@ -172,11 +175,10 @@ def step(bench: Bench, b: int, m: int, d: int) -> Line:
         optimizer.step()
 
     name = f"step, b={b}, m={m}, d={d}: softki"
-    if why_not(model, data, "exact", 1, engine_for(data.x, m)) is not None:
+    if why_not(model, InMemoryRows.whole(data), "exact", True, engine_for(data.x, m)) is not None:
         return bench.line(name, eager, 15, step_operations(bench, b, m))
-    for _ in range(3):
-        eager()
-    steps = GraphSteps(model, data, optimizer, lambda i: index, lambda i: None, longest=20)
+    rows = Gathered(data, lambda step: index)
+    steps = GraphSteps(model, rows, optimizer, lambda step: None, longest=20)
 
     def graphed() -> None:
         for _ in steps.run(range(100, 120)):
@@ -240,14 +242,17 @@ def posterior_and_prediction(bench: Bench, n: int, rows: int, m: int, d: int) ->
     data, model = problem(bench, n, m, d)
     for solver in ("whitened", "qr"):
         settings = FitSettings(solver=solver)
-        work = lambda s=settings: posterior_of(model, statistics_of(model, data, s), s)  # noqa: E731
+
+        def work(settings: FitSettings = settings) -> Posterior:
+            return posterior_of(model, statistics_of(model, data, settings), settings)
+
         bench.line(f"posterior, {n:,} × {d}, m={m}, {solver}", work, 3)
     posterior = work()
     x = problem(bench, rows, m, d)[0].x
     for dtype in (torch.float64, torch.float32):
         ours = posterior.to(dtype)
         name = f"mean and variance, {rows:,} × {d}, m={m}, {dtype}"
-        bench.line(name, lambda p=ours: p.predict(x), 3, {dtype: 2 * rows * m**2})
+        bench.line(name, partial(ours.predict, x), 3, {dtype: 2 * rows * m**2})
 
 
 def growth(bench: Bench, json_file: Path | None) -> None:
@@ -257,9 +262,10 @@ def growth(bench: Bench, json_file: Path | None) -> None:
         "m": [(n0, m, 8) for m in (128, 256, 512, 1024, 2048)],
         "d": [(n0, 512, d) for d in (4, 16, 64, 256)],
     }
-    result = {}
+    result: dict[str, list[tuple[int, int, int, float, float | None]]] = {
+        axis: [] for axis in curves
+    }
     for axis, sizes in curves.items():
-        result[axis] = []
         for n, m, d in sizes:
             line = full_gradient(bench, n, m, d)
             result[axis].append((n, m, d, line.milliseconds, line.gigabytes))

@@ -12,6 +12,7 @@ import numpy as np
 
 from softki import SoftKIRegressor
 from softki.data import robot_arm
+from softki.kernels import StationaryKernel
 
 
 def functions(x: np.ndarray, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, int]]:
@@ -32,6 +33,8 @@ def separation(relevance: np.ndarray, relevant: list[int]) -> float:
 def compare(name: str, x: np.ndarray, y: np.ndarray, relevant: list[int]) -> None:
     model = SoftKIRegressor(points=128, steps=300, random_state=0).fit(x, y)
     kernel, temperature = model.fit_.model.kernel, model.fit_.posterior.temperature
+    assert isinstance(kernel, StationaryKernel)
+    assert temperature is not None
     inverse = (1 / (temperature * kernel.lengthscale)).detach().cpu().numpy()
     gradient = separation(model.feature_relevance_, relevant)
     print(f"{name:24}{gradient:12.2f}{separation(inverse, relevant):12.2f}", flush=True)

@@ -18,6 +18,7 @@ import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +92,8 @@ def measure(data: TrainingData, size: dict[str, int], processes: Processes) -> F
             "step of a minibatch": median(minibatch, device, 30),
         }
         for solver, name in (("whitened", "Gram"), ("qr", "square root")):
-            figures[f"statistics, {name}"] = median(
-                lambda s=settings[solver]: statistics_of(model, data, s, processes),
-                device,
-                repeats[solver],
-            )
+            work = partial(statistics_of, model, data, settings[solver], processes)
+            figures[f"statistics, {name}"] = median(work, device, repeats[solver])
     minibatches.close()
     return figures
 
@@ -135,7 +133,9 @@ def over_processes(size: dict[str, int]) -> dict[str, Figures]:
     for count in (1, 2):
         context = mp.get_context("spawn")
         queue = context.SimpleQueue()
-        mp.spawn(one_of, (count, free_port(), size, queue), nprocs=count)
+        mp.spawn(  # type: ignore[attr-defined]
+            one_of, (count, free_port(), size, queue), nprocs=count
+        )
         results[f"{count} process{'es'[: 2 * (count > 1)]}"] = queue.get()
     return results
 

@@ -76,7 +76,9 @@ def softki(batch_size: int | None, steps: int) -> Callable[..., None]:
     return run
 
 
-def looking(every: int, model: gpytorch.models.GP, x: Tensor, y: Tensor, clock: Clock):
+def looking(
+    every: int, model: gpytorch.models.GP, x: Tensor, y: Tensor, clock: Clock
+) -> Callable[[int], None]:
     """A function of the step that looks at the test rows from time to time."""
 
     def look(step: int) -> None:
@@ -131,18 +133,18 @@ METHODS = {
 
 def measure_accuracy(device: str, seeds: int, limit: float) -> list[dict[str, object]]:
     """One line for every data set, method and split, printed as it comes."""
-    warm_up = [torch.randn(n, *more, device=device) for n in (8192, 64) for more in ((4,), ())]
+    x, y = torch.randn(8192, 4, device=device), torch.randn(8192, device=device)
     with suppress(StopTraining):  # starts CUDA, compiles the kernels
-        softki(4096, 20)(*warm_up, Clock(0.0, limit))
+        softki(4096, 20)(x, y, x[:64], y[:64], Clock(0.0, limit))
     figures: list[dict[str, object]] = []
     for name, target in TARGETS.items():
         for seed in range(seeds):
-            rows = [part.float().to(device) for part in load(name, seed)]
+            x, y, x_test, y_test = (part.float().to(device) for part in load(name, seed))
             for method, run in METHODS.items():
                 clock = Clock(target, limit)
                 torch.manual_seed(seed)
                 try:
-                    run(*rows, clock)
+                    run(x, y, x_test, y_test, clock)
                     outcome = "not reached"
                 except StopTraining:
                     outcome = "reached" if clock.best <= target else "not reached"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from scipy.stats import binom  # type: ignore[import-untyped]
+from scipy.stats import binom
 
 from softki.checks import check_integer
 from softki.metrics import coverage

@@ -1,0 +1,84 @@
+"""Variants of the fit to up to 1,000 rows, judged on a tenth of the training rows.
+
+    SOFTKI_DATA=folder .venv/bin/python benchmarks/few_rows.py [--data concrete,energy] [--seeds 3]
+
+Prints the mean over splits of RMSE and NLL on standardised targets, and those of each split.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from softki import FitSettings, SoftKIRegressor, adam
+from softki.bench.datasets import load
+from softki.bench.splits import SPLITS
+from softki.metrics import gaussian_nll, rmse
+from softki.sizes import Size, sizes_for
+
+# Name: parameters of the estimator, what differs in the size, and the rate of the points.
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
+    "defaults": ({}, {}, 1.0),
+    "a tenth held out": ({"held_out": 0.1}, {}, 1.0),
+    "a fifth held out": ({"held_out": 0.2}, {}, 1.0),
+    "cap 3": ({}, {"max_lengthscale": 3.0}, 1.0),
+    "cap 10": ({}, {"max_lengthscale": 10.0}, 1.0),
+    "half the points": ({}, {"points": 0.5}, 1.0),
+    "250 steps": ({}, {"steps": 250}, 1.0),
+    "rate 0.1, 150 steps": ({"learning_rate": 0.1}, {"steps": 150}, 1.0),
+    "rate 0.02, 400 steps": ({"learning_rate": 0.02}, {"steps": 400}, 1.0),
+    "points × 0.3": ({}, {}, 0.3),
+    "points × 0.1": ({}, {}, 0.1),
+    "matern52": ({"kernel": "matern52"}, {}, 1.0),
+}
+
+
+def figures(data: str, seed: int, variant: str) -> tuple[float, float]:
+    """RMSE and NLL on a tenth of the training rows of a split."""
+    parameters, size, share = VARIANTS[variant]
+    observations = load(data)
+    train, _ = SPLITS["90/10"](len(observations.y), seed)
+    inner, judged = SPLITS["90/10"](len(train), seed + 100)
+    X, y = observations.X[train], observations.y[train]
+    y = (y - y[inner].mean()) / y[inner].std()
+
+    def sizes(rows: int, on_cuda: bool) -> list[Size]:
+        first = sizes_for(rows, on_cuda)[0]
+        points = int(first.points * size.get("points", 1.0))
+        return [replace(first, **(size | {"points": points}))]
+
+    def point_rate(settings: FitSettings, columns: int) -> float:
+        return share * rate(settings, columns)
+
+    rate = adam.point_rate
+    with ExitStack() as stack:
+        stack.enter_context(patch("softki.estimator.sizes_for", sizes))
+        stack.enter_context(patch("softki.adam.point_rate", point_rate))
+        model = SoftKIRegressor(device="cpu", random_state=seed, **parameters)
+        model.fit(X[inner], y[inner])
+    mean, std = model.predict(X[judged], return_std=True)
+    residual, variance = torch.from_numpy(y[judged] - mean), torch.from_numpy(std).square()
+    return rmse(residual), float(gaussian_nll(residual, variance))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", default="concrete,energy")
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments = parser.parse_args()
+    for data in arguments.data.split(","):
+        for variant in VARIANTS:
+            found = np.array([figures(data, seed, variant) for seed in range(arguments.seeds)])
+            mean = found.mean(0)
+            splits = "  ".join(f"{error:.3f} {nll:+.2f}" for error, nll in found)
+            print(f"{data:10} {variant:22} {mean[0]:.4f} {mean[1]:+.3f}   {splits}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
