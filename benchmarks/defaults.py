@@ -17,7 +17,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-import torch
 
 from softki.bench.paired import paired
 from softki.bench.record import Record
@@ -48,17 +47,10 @@ def _nll(figures: object) -> float:
     return figures.calibration.nll  # type: ignore[attr-defined]
 
 
-def _without_shrinkage() -> ExitStack:
-    stack = ExitStack()
-    stack.enter_context(patch("softki.calibration.share_kept", torch.ones_like))
-    stack.enter_context(patch("softki.posterior.TARGET_VARIANCE", 1e300))
-    return stack
-
-
 # What is patched to turn a default off.
 OFF: dict[str, Callable[[], object]] = {
     "error in the score": lambda: patch("softki.report.HeldOut.score", property(_nll)),
-    "shrinkage": _without_shrinkage,
+    "shrinkage": lambda: patch("softki.calibration.TARGET_VARIANCE", None),
     "slower points": lambda: patch("softki.adam._POINT_COLUMNS", math.inf),
     "row weight": lambda: patch("softki.calibration._ROW_WEIGHTS", (1.0,)),
     "widening": lambda: patch.multiple("softki.calibration", _BELIEVED=math.inf, _FITTED=0),

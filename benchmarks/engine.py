@@ -181,8 +181,10 @@ def step(bench: Bench, b: int, m: int, d: int) -> Line:
     steps = GraphSteps(model, rows, optimizer, lambda step: None, longest=20)
 
     def graphed() -> None:
-        for _ in steps.run(range(100, 120)):
-            pass
+        for _, log_likelihood in steps.run(range(100, 120)):
+            if log_likelihood is None:  # the first steps are left to the caller
+                eager()
+        assert steps.trouble is None
 
     return bench.line(name, graphed, 20, step_operations(bench, b, m), calls=20)
 

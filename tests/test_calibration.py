@@ -5,15 +5,15 @@ import math
 import pytest
 import torch
 
-from softki.calibration import Calibration, Seen, calibrate, calibrate_row_weight
+from softki.calibration import Calibration, Unseen, calibrate, calibrate_row_weight
 from softki.metrics import coverage, gaussian_nll, rmse
 
 UNIT = 1e-4
 
 
-def of_zero(residual: torch.Tensor, noise: float, scale: torch.Tensor | None = None) -> Seen:
+def of_zero(residual: torch.Tensor, noise: float, scale: torch.Tensor | None = None) -> Unseen:
     """Rows at which the mean is zero, so that it cannot be shrunk."""
-    return Seen(residual, torch.zeros_like(residual), noise, scale)
+    return Unseen(residual, torch.zeros_like(residual), noise, scale)
 
 
 def simulated(n: int, a: float, b: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -120,12 +120,39 @@ def test_a_mean_that_is_wild_where_it_is_uncertain_is_shrunk_before_it_is_judged
     error = torch.randn(10_000, generator=generator, dtype=torch.float64)
     mean = f + variance.sqrt() * error
     y = f + 0.1 * torch.randn(10_000, generator=generator, dtype=torch.float64)
-    seen = Seen(y[:, None], mean[:, None], 0.01)
-    found = calibrate(seen, variance)
-    residual, total = found.moments(seen, variance)
+    unseen = Unseen(y[:, None], mean[:, None], 0.01)
+    found = calibrate(unseen, variance)
+    residual, total = found.residual_and_variance(unseen, variance)
     assert rmse(residual[::2]) == pytest.approx(0.02**0.5, rel=0.05)  # where it is certain
     assert rmse(residual[1::2]) < 1.1  # not √30
     assert float(total[1::2].max()) < 1.1
     assert found.nll == pytest.approx(float(gaussian_nll(residual, total)))
     own = Calibration(1.0, 0.01, math.nan)
-    assert found.nll <= float(gaussian_nll(*own.moments(seen, variance)))
+    assert found.nll <= float(gaussian_nll(*own.residual_and_variance(unseen, variance)))
+
+
+def test_a_mean_that_is_right_where_it_is_uncertain_is_not_shrunk() -> None:
+    """Such variances are too large: held-out rows show that the mean is not to be touched."""
+    generator = torch.Generator().manual_seed(0)
+    f = torch.randn(5000, generator=generator, dtype=torch.float64)
+    noise = 0.1 * torch.randn(5000, generator=generator, dtype=torch.float64)
+    variance = torch.full((5000,), 4.0, dtype=torch.float64)
+    unseen = Unseen((f + noise)[:, None], f[:, None], 0.01)
+    for found in (calibrate(unseen, variance), calibrate_row_weight(unseen, lambda w: variance)):
+        residual, _ = found.residual_and_variance(unseen, variance)
+        assert rmse(residual) == pytest.approx(0.1, rel=0.05)
+
+
+def test_widening_leaves_the_mean() -> None:
+    """τ² grows with a, so that α is the one that the residuals were judged by."""
+    generator = torch.Generator().manual_seed(0)
+    f = torch.randn(40, generator=generator, dtype=torch.float64)
+    variance = torch.tensor([0.01, 30.0], dtype=torch.float64).repeat(20)
+    mean = f + variance.sqrt() * torch.randn(40, generator=generator, dtype=torch.float64)
+    unseen = Unseen(f[:, None], mean[:, None], 0.01)
+    narrow, wide = calibrate(unseen, variance), calibrate_row_weight(unseen, lambda w: variance)
+    assert wide.scale > 1.05 * narrow.scale
+    torch.testing.assert_close(
+        wide.residual_and_variance(unseen, variance)[0],
+        narrow.residual_and_variance(unseen, variance)[0],
+    )

@@ -116,7 +116,7 @@ def test_rows_that_count_less_widen_the_variance_alone(solver: Solver) -> None:
     model, statistics = result.model, result.statistics
     plain, calibrated = (
         posterior_of(model, statistics, settings, calibration)
-        for calibration in (None, Calibration(2.0, 0.5, 0.0, row_weight=0.01))
+        for calibration in (None, Calibration(2.0, 0.5, 0.0, 0.01, target_variance=1.0))
     )
     x_new = surface(20, seed=1)[0]
     with torch.no_grad():

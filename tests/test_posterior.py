@@ -10,6 +10,7 @@ from softki.calibration import Calibration
 from softki.exceptions import InvalidInputError
 from softki.kernels import Matern32
 from softki.model import SoftKI
+from softki.novelty import Edge
 from softki.posterior import Function, Posterior
 from softki.solvers import solve
 from softki.statistics import Features, SquareRootStatistics
@@ -143,7 +144,7 @@ def test_calibration_reaches_everything() -> None:
     """All of it is that of a dense computation: a·v and b, shrunk by α = (1 + v²)^(−½)."""
     p = dense.problem()
     plain = posterior_for(p)
-    calibration = Calibration(60.0, 0.7, nll=0.0)
+    calibration = Calibration(60.0, 0.7, nll=0.0, target_variance=1.0)
     posterior = plain.calibrated(calibration)
     covariance = 60 * plain.covariance(p.x_new)
     share = (1 + covariance.diagonal() ** 2) ** -0.5
@@ -161,13 +162,40 @@ def test_calibration_reaches_everything() -> None:
     torch.testing.assert_close(torch.cov(draws), shrunk, atol=0.05, rtol=0)
 
 
-def test_gradient_of_a_shrunk_mean() -> None:
-    p = dense.problem(n=30)
-    posterior = posterior_for(p).calibrated(Calibration(30.0, 0.1, nll=0.0))
+@pytest.mark.parametrize("targets", [1, 2])
+def test_gradients_of_a_shrunk_mean_and_of_draws(targets: int) -> None:
+    p = dense.problem(n=30, targets=targets)
+    calibration = Calibration(30.0, 0.1, nll=0.0, target_variance=1.0)
+    posterior = posterior_for(p).calibrated(calibration).within(edge_near(p.x_new))
+    draws = posterior.sample_functions(3, torch.Generator().manual_seed(0))
     x, step = p.x_new[:1], 1e-6
     shifts = step * torch.eye(x.shape[1], dtype=x.dtype)
-    numeric = (posterior.mean(x + shifts) - posterior.mean(x - shifts)) / (2 * step)  # (d, t)
-    torch.testing.assert_close(posterior.mean.gradient(x)[0], numeric.T, rtol=1e-5, atol=1e-6)
+    for function in (posterior.mean, draws):
+        numeric = (function(x + shifts) - function(x - shifts)) / (2 * step)  # (d, …)
+        gradient = function.gradient(x)[0].movedim(-1, 0)
+        torch.testing.assert_close(gradient, numeric, rtol=1e-5, atol=1e-6)
+
+
+def test_a_shrunk_posterior_with_an_edge_in_both_precisions() -> None:
+    """Covariance and draws agree where α, κ and two targets matter, in float32 too."""
+    p = dense.problem(targets=2)
+    calibration = Calibration(60.0, 0.7, nll=0.0, target_variance=1.0)
+    posterior = posterior_for(p).calibrated(calibration).within(edge_near(p.x_new))
+    mean, variance = posterior.predict(p.x_new)
+    assert float(variance.max()) > 1  # beyond the edge, which adds up to 1
+    assert variance.tolist() == pytest.approx(posterior.covariance(p.x_new).diagonal().tolist())
+    draws = posterior.sample_functions(20_000, torch.Generator().manual_seed(0))(p.x_new)
+    torch.testing.assert_close(draws.mean(1), mean, atol=0.05, rtol=0)
+    for target in range(2):
+        torch.testing.assert_close(draws[..., target].var(1), variance, atol=0.05, rtol=0.03)
+    single = posterior.to(torch.float32)
+    for value, exact in zip(single.predict(p.x_new), (mean, variance), strict=True):
+        torch.testing.assert_close(value.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+def edge_near(x: torch.Tensor) -> Edge:
+    """An edge that some of these rows are beyond."""
+    return Edge(torch.tensor(0.3, dtype=x.dtype), torch.tensor(1.0, dtype=x.dtype))
 
 
 def test_no_rows_and_wrong_columns() -> None:

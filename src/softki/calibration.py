@@ -7,12 +7,12 @@ maximising their likelihood with a log-normal prior around the model's own value
     Σᵢ ½ [ log sᵢ + (yᵢ − αᵢμᵢ)²/sᵢ ] + ½ [ (log a)² + (log b/β²)² ],   sᵢ = αᵢ a vᵢ + b σᵢ²
 
 which holds a and b back where the held-out rows are few. α is what `softki.shrinkage` keeps of f
-where its variance is a v.
+where its variance is a v; or 1, if the rows have a lower NLL + log RMSE with that.
 
 Where the model is not quite right, n rows tell less than n rows should: the variance all but
 vanishes where data is dense, and no longer says where the error is. So v may be the variance
 of a posterior in which every row counts w ≤ 1 (its noise variance is β²/w), while the mean
-stays that of all rows, but for α: the best w of a few is chosen, with a prior of its own.
+stays that of all rows, but for α: the best w of a few is chosen likewise, with a prior of its own.
 
 What was fitted to N held-out values suits them better than others: by k/N in NLL for k fitted
 numbers (Akaike), as if variances were too small by 1 + 2k/N. They are multiplied by that. And
@@ -24,15 +24,15 @@ N/(N + 200) is believed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from softki.metrics import gaussian_nll
-from softki.shrinkage import share_kept
+from softki.metrics import gaussian_nll, rmse
+from softki.shrinkage import TARGET_VARIANCE, share_kept
 
 # a and b/β² stay within 1e±6, which the prior alone would not ensure for absurd residuals.
 _LOG_BOUND = math.log(1e6)
@@ -42,7 +42,7 @@ _BELIEVED = 200
 _FITTED = 3  # k: a and b, held back by their priors, and the choices of w and of the step
 
 
-class Seen(NamedTuple):
+class Unseen(NamedTuple):
     """What is known of rows that were held out, before their variance is."""
 
     target: Tensor  # y, (n, t)
@@ -52,16 +52,18 @@ class Seen(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """a, b, the negative log likelihood per held-out value that they give, and w."""
+    """a, b, the negative log likelihood per held-out value that they give, w, and τ²."""
 
     scale: float
     noise_variance: float
     nll: float
     row_weight: float = 1.0
+    target_variance: float | None = None  # None where nothing is shrunk
 
-    def moments(self, seen: Seen, variance: Tensor) -> tuple[Tensor, Tensor]:
+    def residual_and_variance(self, unseen: Unseen, variance: Tensor) -> tuple[Tensor, Tensor]:
         """y − αμ (n, t) and its variance (n, 1), given the variance v of f (n,)."""
-        return _moments(seen, variance, self.scale, self.noise_variance)
+        a, b, limit = self.scale, self.noise_variance, self.target_variance
+        return _residual_and_variance(unseen, variance, a, b, limit)
 
     def for_more_rows(self, share: float) -> Self:
         """These numbers for a posterior of more rows, of which those that they suit are a share.
@@ -73,49 +75,71 @@ class Calibration(NamedTuple):
 
     def in_units(self, scale: float) -> Self:
         """These numbers for a target that was divided by the scale."""
+        limit = self.target_variance
         return self._replace(
-            noise_variance=scale**2 * self.noise_variance, nll=self.nll + math.log(scale)
+            noise_variance=scale**2 * self.noise_variance,
+            nll=self.nll + math.log(scale),
+            target_variance=None if limit is None else scale**2 * limit,
         )
 
 
-def calibrate(seen: Seen, variance: Tensor) -> Calibration:
+def calibrate(unseen: Unseen, variance: Tensor) -> Calibration:
     """Refit a and b on held-out rows, at which v (n,) is the variance of f.
 
     Example:
         >>> y = torch.tensor([[0.2], [-0.2]]).repeat(1000, 1)
-        >>> seen = Seen(y, mean=torch.zeros(2000, 1), noise_variance=1.0)
-        >>> round(calibrate(seen, torch.zeros(2000)).noise_variance, 3)
+        >>> unseen = Unseen(y, mean=torch.zeros(2000, 1), noise_variance=1.0)
+        >>> round(calibrate(unseen, torch.zeros(2000)).noise_variance, 3)
         0.04
     """
-    return _calibrate(seen, variance)[0]
+    return min(_candidates(unseen, variance), key=_score)[1]
 
 
-def calibrate_row_weight(seen: Seen, variance: Callable[[float], Tensor]) -> Calibration:
+def calibrate_row_weight(unseen: Unseen, variance: Callable[[float], Tensor]) -> Calibration:
     """Refit a and b, choose w, and allow for that; `variance` gives v at the rows for a w."""
-    candidates, count = [], seen.target.numel()
+    candidates, count = [], unseen.target.numel()
     for weight in _ROW_WEIGHTS:
-        fitted, loss = _calibrate(seen, variance(weight))
         prior = math.log(weight) ** 2 / (2 * _ROW_WEIGHT_WIDTH**2)
-        candidates.append((loss + prior / count, fitted._replace(row_weight=weight)))
-    best = min(candidates, key=lambda candidate: candidate[0])[1]
-    wider = (1 + 2 * _FITTED / count) * _missed(best, seen, variance(best.row_weight))
-    return best._replace(scale=wider * best.scale, noise_variance=wider * best.noise_variance)
+        for score, fitted in _candidates(unseen, variance(weight)):
+            candidates.append((score + prior / count, fitted._replace(row_weight=weight)))
+    best = min(candidates, key=_score)[1]
+    wider = (1 + 2 * _FITTED / count) * _missed(best, unseen, variance(best.row_weight))
+    limit = best.target_variance
+    return best._replace(
+        scale=wider * best.scale,
+        noise_variance=wider * best.noise_variance,
+        target_variance=None if limit is None else wider * limit,  # α stays what it is
+    )
 
 
-def _missed(fitted: Calibration, seen: Seen, variance: Tensor) -> float:
+def _candidates(unseen: Unseen, variance: Tensor) -> Iterator[tuple[float, Calibration]]:
+    """With and without shrinkage: the score, which includes the priors, and a and b."""
+    for limit in (TARGET_VARIANCE, None):
+        fitted, loss = _calibrate(unseen, variance, limit)
+        error = rmse(fitted.residual_and_variance(unseen, variance)[0])
+        yield loss + math.log(max(error, 1e-300)), fitted
+
+
+def _score(candidate: tuple[float, Calibration]) -> float:
+    return candidate[0]
+
+
+def _missed(fitted: Calibration, unseen: Unseen, variance: Tensor) -> float:
     """By what variances should grow for 95% intervals to cover 95% of the held-out values."""
-    residual, total = fitted.moments(seen, variance)
+    residual, total = fitted.residual_and_variance(unseen, variance)
     deviation = (residual / total.sqrt()).abs()
     quantile = float(np.quantile(deviation.cpu().numpy(), 0.95)) / 1.96
     count = residual.numel()
     return max(1.0, quantile) ** (2 * count / (count + _BELIEVED))
 
 
-def _calibrate(seen: Seen, variance: Tensor) -> tuple[Calibration, float]:
+def _calibrate(
+    unseen: Unseen, variance: Tensor, target_variance: float | None
+) -> tuple[Calibration, float]:
     """a and b, and what they minimise: NLL and prior, per value."""
-    target, mean = seen.target.double().cpu(), seen.mean.double().cpu()
-    scale = None if seen.noise_scale is None else seen.noise_scale.double().cpu()
-    seen, v = Seen(target, mean, seen.noise_variance, scale), variance.double().cpu()
+    target, mean, noise = unseen.target.double().cpu(), unseen.mean.double().cpu(), unseen[2]
+    scale = None if unseen.noise_scale is None else unseen.noise_scale.double().cpu()
+    unseen, v = Unseen(target, mean, noise, scale), variance.double().cpu()
     raw = torch.zeros(2, dtype=torch.float64, device="cpu", requires_grad=True)
 
     def factors() -> Tensor:
@@ -123,7 +147,7 @@ def _calibrate(seen: Seen, variance: Tensor) -> tuple[Calibration, float]:
 
     def nll() -> Tensor:
         a, b = factors()
-        return gaussian_nll(*_moments(seen, v, a, b * seen.noise_variance))
+        return gaussian_nll(*_residual_and_variance(unseen, v, a, b * noise, target_variance))
 
     def loss() -> Tensor:
         raw.grad = None
@@ -136,14 +160,19 @@ def _calibrate(seen: Seen, variance: Tensor) -> tuple[Calibration, float]:
     minimum = float(loss().detach())
     with torch.no_grad():
         a, b = factors()
-        return Calibration(float(a), seen.noise_variance * float(b), float(nll())), minimum
+        fitted = Calibration(float(a), noise * float(b), float(nll()))
+        return fitted._replace(target_variance=target_variance), minimum
 
 
-def _moments(
-    seen: Seen, variance: Tensor, a: Tensor | float, b: Tensor | float
+def _residual_and_variance(
+    unseen: Unseen,
+    variance: Tensor,
+    a: Tensor | float,
+    b: Tensor | float,
+    target_variance: float | None,
 ) -> tuple[Tensor, Tensor]:
     """y − αμ (n, t) and α·a·v + b·σ² (n, 1)."""
-    v, scale = a * variance.double()[:, None], seen.noise_scale
+    v, scale = a * variance.double()[:, None], unseen.noise_scale
     unit = torch.ones_like(v) if scale is None else scale.double()[:, None].square()
-    share = share_kept(v)
-    return seen.target.double() - share * seen.mean.double(), share * v + b * unit
+    share = torch.ones_like(v) if target_variance is None else share_kept(v, target_variance)
+    return unseen.target.double() - share * unseen.mean.double(), share * v + b * unit

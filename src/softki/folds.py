@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from softki.calibration import Seen
+from softki.calibration import Unseen
 from softki.evaluation import Predictions
 from softki.in_memory import InMemoryRows
 from softki.model import SoftKI
@@ -35,8 +35,8 @@ class Fold:
         document = {"report": report_document(self.report), "steps": list(self.states)}
         parts = {"model": Snapshot({}, dict(self.model.state_dict()))}
         for step, said in self.predictions.items():
-            about = {"noise_variance": said.seen.noise_variance}
-            tensors = {"mean": said.seen.mean, "variance": said.variance}
+            about = {"noise_variance": said.unseen.noise_variance}
+            tensors = {"mean": said.unseen.mean, "variance": said.variance}
             parts[f"predictions {step}"] = Snapshot(about, tensors)
         for step, state in self.states.items():
             parts[f"state {step}"] = Snapshot({}, dict(state))
@@ -55,8 +55,8 @@ class Fold:
                 mean, variance = (tensors[k].to(rows.device) for k in ("mean", "variance"))
                 assert rows.held_out is not None
                 _, y, noise_scale = rows.held_out
-                seen = Seen(y, mean, about["noise_variance"], noise_scale)
-                predictions[step] = Predictions(seen, variance)
+                unseen = Unseen(y, mean, about["noise_variance"], noise_scale)
+                predictions[step] = Predictions(unseen, variance)
         return cls(rows, model, report_of(document["report"]), predictions, states)
 
 

@@ -103,4 +103,4 @@ def calibration_by(judged: Sequence[Judged]) -> Calibration:
             return whole.variance
         return torch.cat([one.predictions(weight).variance for one in judged])
 
-    return calibrate_row_weight(whole.seen, variance)
+    return calibrate_row_weight(whole.unseen, variance)

@@ -23,7 +23,7 @@ from softki.calibration import Calibration
 from softki.interpolation import interpolation_weights
 from softki.model import SoftKI
 from softki.novelty import WAVES, Edge, waves
-from softki.shrinkage import TARGET_VARIANCE, Shrinkage, share_kept
+from softki.shrinkage import share_kept
 from softki.solvers import Solution
 from softki.tables import as_tensor
 
@@ -33,16 +33,27 @@ class Basis(NamedTuple):
 
     points: Tensor  # z, (m, d)
     temperature: Tensor | None  # T, () or (d,)
-    shrinkage: Shrinkage | None  # see `softki.shrinkage`; None where there is none
+    root: Tensor  # (r, m), with cov(u | y) = rootᵀ root
+    target_variance: Tensor | None  # τ², see `softki.shrinkage`; None where nothing is shrunk
     edge: Edge | None  # see `softki.novelty`; None where there is none
 
     def weights(self, x: Tensor) -> Tensor:
         """s(x), (n, m)."""
         return interpolation_weights(x, self.points, self.temperature)
 
-    def share(self, weights: Tensor) -> Tensor | None:
-        """α(x), (n,), given the weights; None stands for 1."""
-        return None if self.shrinkage is None else self.shrinkage.share(weights)
+    def known(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """√α root·s(x), (n, r), whose products are covariances, and α(x), (n,)."""
+        rooted = weights @ self.root.T
+        if self.target_variance is None:
+            return rooted, torch.ones_like(weights[:, 0])
+        share = share_kept(rooted.square().sum(1), self.target_variance)
+        return share.sqrt()[:, None] * rooted, share
+
+    def share(self, weights: Tensor) -> Tensor:
+        """α(x), (n,), given the weights."""
+        if self.target_variance is None:
+            return torch.ones_like(weights[:, 0])
+        return self.known(weights)[1]
 
     def novelty(self, x: Tensor, weights: Tensor) -> Tensor:
         """√(1 − κ²), (n,), given the weights."""
@@ -61,7 +72,7 @@ class Basis(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """How a draw differs from the mean, in standard normal numbers."""
+    """What a draw adds to the mean, with ε and w standard normal."""
 
     coefficients: Tensor  # rootᵀε, (m, …)
     waves: Tensor | None  # w, (w, …); None where there is no edge
@@ -96,12 +107,15 @@ class Function:
 
     def _values(self, x: Tensor) -> Tensor:
         weights = self.basis.weights(x)
-        share = self.basis.share(weights)
+        return self._combined(x, weights, self.basis.share(weights))
+
+    def _combined(self, x: Tensor, weights: Tensor, share: Tensor) -> Tensor:
+        """f, given the weights and α."""
         values = _times(share, torch.tensordot(weights, self.coefficients, 1))
         if self.deviation is None:
             return values
-        root = None if share is None else share.sqrt()
-        values = values + _times(root, torch.tensordot(weights, self.deviation.coefficients, 1))
+        deviation = torch.tensordot(weights, self.deviation.coefficients, 1)
+        values = values + _times(share.sqrt(), deviation)
         if self.deviation.waves is None:
             return values
         novelty = self.basis.novelty(x, weights)
@@ -110,21 +124,29 @@ class Function:
         return values + torch.tensordot(self.basis.waves(x, novelty), self.deviation.waves, 1)
 
     def _gradient(self, x: Tensor) -> Tensor:
+        """∂f/∂x = ∂f/∂x at fixed α + ∂f/∂α ∂α/∂x: one pass of m² operations for all columns."""
         with torch.inference_mode(False), torch.enable_grad():
             x = x.detach().clone().requires_grad_()
-            values = self._values(x)
-            columns = [
-                torch.autograd.grad(column.sum(), x, retain_graph=True)[0]
-                for column in values.flatten(1).unbind(1)
+            weights = self.basis.weights(x)
+            share = self.basis.share(weights)
+            fixed = share.detach().requires_grad_()
+            values = self._combined(x, weights, fixed)
+            columns = values.flatten(1).unbind(1)
+            pairs = [
+                torch.autograd.grad(column.sum(), (x, fixed), retain_graph=True)
+                for column in columns
             ]
-        gradient = torch.stack(columns, 1) if columns else x.new_zeros(len(x), 0, x.shape[1])
+            by_share = torch.zeros_like(x)
+            if share.requires_grad:
+                (by_share,) = torch.autograd.grad(share.sum(), x)
+        gradient = x.new_zeros(len(x), len(columns), x.shape[1])
+        for k, (by_x, of_share) in enumerate(pairs):
+            gradient[:, k] = by_x + of_share[:, None] * by_share
         return gradient.unflatten(1, values.shape[1:])
 
 
-def _times(factor: Tensor | None, values: Tensor) -> Tensor:
-    """Each of the rows (n, …) times its factor (n,); None stands for 1."""
-    if factor is None:
-        return values
+def _times(factor: Tensor, values: Tensor) -> Tensor:
+    """Each of the rows (n, …) times its factor (n,)."""
     return factor.reshape(-1, *(1,) * (values.ndim - 1)) * values
 
 
@@ -189,13 +211,13 @@ class Posterior:
         return replace(self, **moved)
 
     def calibrated(self, calibration: Calibration) -> Self:
-        """This posterior with variance a·v and noise b, and shrunk, in everything it gives."""
-        new = self.noise_variance.new_tensor
+        """This posterior with variance a·v, noise b, and τ² if any, in everything it gives."""
+        new, limit = self.noise_variance.new_tensor, calibration.target_variance
         return replace(
             self,
             root=calibration.scale**0.5 * self.root,
             noise_variance=new(calibration.noise_variance),
-            target_variance=new(TARGET_VARIANCE),
+            target_variance=None if limit is None else new(limit),
         )
 
     def within(self, edge: Edge) -> Self:
@@ -219,12 +241,9 @@ class Posterior:
 
         def moments(part: Tensor) -> Tensor:
             weights = self._basis.weights(part)
-            mean = weights @ self.mean_coefficients
-            variance = (weights @ self.root.T).square().sum(1)
-            if self.target_variance is not None:
-                share = share_kept(variance, self.target_variance)
-                mean, variance = share[:, None] * mean, share * variance
-            variance = variance + self._basis.novelty(part, weights).square()
+            known, share = self._basis.known(weights)
+            mean = share[:, None] * (weights @ self.mean_coefficients)
+            variance = known.square().sum(1) + self._basis.novelty(part, weights).square()
             return torch.cat([mean, variance[:, None]], 1)
 
         result = self.mean.map(x, moments)
@@ -239,10 +258,7 @@ class Posterior:
 
         def features(part: Tensor) -> Tensor:
             weights = self._basis.weights(part)
-            known = weights @ self.root.T  # (n, r)
-            if self.target_variance is not None:
-                share = share_kept(known.square().sum(1), self.target_variance)
-                known = share.sqrt()[:, None] * known
+            known, _ = self._basis.known(weights)
             if self.edge is None:
                 return known
             novelty = self._basis.novelty(part, weights)
@@ -273,6 +289,4 @@ class Posterior:
 
     @property
     def _basis(self) -> Basis:
-        limit = self.target_variance
-        shrinkage = None if limit is None else Shrinkage(self.root, limit)
-        return Basis(self.points, self.temperature, shrinkage, self.edge)
+        return Basis(self.points, self.temperature, self.root, self.target_variance, self.edge)

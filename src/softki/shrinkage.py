@@ -7,13 +7,12 @@ variance τ² = 1, once standardised. So f is shrunk towards its mean over all r
 
     α(x) = (1 + v(x)²/τ⁴)^(−½),   mean αμ,   variance αv ≤ τ²,   cov(f(x), f(x')) √α(x) √α(x')
 
-where N(μ, v) is what the posterior says. Where v is small, α is 1 − v²/2τ⁴, and nothing changes;
-τ²/(τ² + v), as if f(x) ~ N(0, τ²) had been known besides, would also shrink what rows have shown.
+where N(μ, v) is what the posterior says of s(x)ᵀu. Where v is small, α is 1 − v²/2τ⁴, and nothing
+changes; τ²/(τ² + v), as if f(x) ~ N(0, τ²) had been known besides, would also shrink what rows
+have shown. Whether to shrink is decided on held-out rows (`softki.calibration`).
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,18 +21,7 @@ TARGET_VARIANCE = 1.0
 """τ², of standardised targets."""
 
 
-class Shrinkage(NamedTuple):
-    """What α is made of."""
-
-    root: Tensor  # (r, m), with cov(u | y) = rootᵀ root
-    target_variance: Tensor  # τ², ()
-
-    def share(self, weights: Tensor) -> Tensor:
-        """α (n,) of rows, given their weights (n, m)."""
-        return share_kept((weights @ self.root.T).square().sum(1), self.target_variance)
-
-
-def share_kept(variance: Tensor, target_variance: Tensor | float = TARGET_VARIANCE) -> Tensor:
+def share_kept(variance: Tensor, target_variance: Tensor | float) -> Tensor:
     """α, for variances v.
 
     Example:
