@@ -20,8 +20,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 RESULTS = Path(__file__).parent / "results"
-# Bytes of float32 values that one process reads of Parquet a second: see streaming-cpu.txt.
-READ = 400e6
+# Bytes of float32 values that a process of two cores reads a second: see streaming-cpu.txt.
+READ = 900e6
 # Assumed of the links between GPUs, and between a host and its GPU.
 LATENCY, LINK = 50e-6, 50e9
 STEP = 1e-3  # of a minibatch of 4,096 rows at m = 512 in a graph: see engine-h200.txt

@@ -104,7 +104,7 @@ def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
         column = int(far.nonzero()[0])
         warnings.warn(
             f"{name} column {column} has mean {float(mean[column]):.3g} and standard deviation "
-            f"{float(std[column]):.3g}; fit expects about 0 and 1, and its error bars and noise "
+            f"{float(std[column]):.3g}; fit expects about 0 and 1, and means, error bars and noise "
             "rely on it: standardise the data first",
             ScaleWarning,
             stacklevel=4,
