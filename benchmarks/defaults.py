@@ -50,7 +50,7 @@ def _nll(figures: object) -> float:
 # What is patched to turn a default off.
 OFF: dict[str, Callable[[], object]] = {
     "error in the score": lambda: patch("softki.report.HeldOut.score", property(_nll)),
-    "shrinkage": lambda: patch("softki.calibration.TARGET_VARIANCE", None),
+    "shrinkage": lambda: patch("softki.calibration.TARGET_VARIANCE", 1e300),
     "slower points": lambda: patch("softki.adam._POINT_COLUMNS", math.inf),
     "row weight": lambda: patch("softki.calibration._ROW_WEIGHTS", (1.0,)),
     "widening": lambda: patch.multiple("softki.calibration", _BELIEVED=math.inf, _FITTED=0),

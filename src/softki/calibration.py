@@ -39,6 +39,7 @@ _LOG_BOUND = math.log(1e6)
 _ROW_WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 _ROW_WEIGHT_WIDTH = 3.0  # of the prior of log w
 _BELIEVED = 200
+_ALL = 0.995  # where so much of f is kept at all rows, it is not asked whether to shrink
 _FITTED = 3  # k: a and b, held back by their priors, and the choices of w and of the step
 
 
@@ -113,11 +114,16 @@ def calibrate_row_weight(unseen: Unseen, variance: Callable[[float], Tensor]) ->
 
 
 def _candidates(unseen: Unseen, variance: Tensor) -> Iterator[tuple[float, Calibration]]:
-    """With and without shrinkage: the score, which includes the priors, and a and b."""
-    for limit in (TARGET_VARIANCE, None):
-        fitted, loss = _calibrate(unseen, variance, limit)
+    """Without and with shrinkage: the score, which includes the priors, and a and b."""
+    plain, loss = _calibrate(unseen, variance, None)
+    share = share_kept(plain.scale * variance.double(), TARGET_VARIANCE)
+    if float(share.min()) > _ALL:  # as good as the same, here; other rows may be less certain
+        both = [(plain._replace(target_variance=TARGET_VARIANCE), loss)]
+    else:
+        both = [(plain, loss), _calibrate(unseen, variance, TARGET_VARIANCE)]
+    for fitted, least in both:
         error = rmse(fitted.residual_and_variance(unseen, variance)[0])
-        yield loss + math.log(max(error, 1e-300)), fitted
+        yield least + math.log(max(error, 1e-300)), fitted
 
 
 def _score(candidate: tuple[float, Calibration]) -> float:
