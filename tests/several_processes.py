@@ -173,6 +173,7 @@ def rows_of(processes: Processes) -> StreamedRows:
 
 def check_interrupts(folder: Path) -> None:
     """Ctrl-C in one process ends the training of all after the same step."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     steps: list[int] = []
 
     def interrupt(event: Event) -> None:
