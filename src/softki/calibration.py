@@ -99,12 +99,13 @@ def calibrate(unseen: Unseen, variance: Tensor) -> Calibration:
 def calibrate_row_weight(unseen: Unseen, variance: Callable[[float], Tensor]) -> Calibration:
     """Refit a and b, choose w, and allow for that; `variance` gives v at the rows for a w."""
     candidates, count = [], unseen.target.numel()
-    for weight in _ROW_WEIGHTS:
+    variances = {weight: variance(weight) for weight in _ROW_WEIGHTS}
+    for weight, v in variances.items():
         prior = math.log(weight) ** 2 / (2 * _ROW_WEIGHT_WIDTH**2)
-        for score, fitted in _candidates(unseen, variance(weight)):
+        for score, fitted in _candidates(unseen, v):
             candidates.append((score + prior / count, fitted._replace(row_weight=weight)))
     best = min(candidates, key=_score)[1]
-    wider = (1 + 2 * _FITTED / count) * _missed(best, unseen, variance(best.row_weight))
+    wider = (1 + 2 * _FITTED / count) * _missed(best, unseen, variances[best.row_weight])
     limit = best.target_variance
     return best._replace(
         scale=wider * best.scale,
@@ -143,7 +144,8 @@ def _calibrate(
     unseen: Unseen, variance: Tensor, target_variance: float | None
 ) -> tuple[Calibration, float]:
     """a and b, and what they minimise: NLL and prior, per value."""
-    target, mean, noise = unseen.target.double().cpu(), unseen.mean.double().cpu(), unseen[2]
+    noise = unseen.noise_variance
+    target, mean = unseen.target.double().cpu(), unseen.mean.double().cpu()
     scale = None if unseen.noise_scale is None else unseen.noise_scale.double().cpu()
     unseen, v = Unseen(target, mean, noise, scale), variance.double().cpu()
     raw = torch.zeros(2, dtype=torch.float64, device="cpu", requires_grad=True)
