@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+from torch import Tensor
 
 from softki.bench.paired import paired
 from softki.bench.record import Record
 from softki.bench.registry import select
 from softki.bench.results import Results
 from softki.bench.runner import Plan, run_all
-from softki.calibration import Calibration
+from softki.calibration import Calibration, Unseen, calibrate_row_weights
 from softki.kernels import make_kernel
+
+Said = Mapping[float, tuple[Unseen, Tensor]]
 
 # Test RMSE / NLL to reach on one H200; small sets are compared with an exact GP instead.
 REACH = {
@@ -47,12 +50,24 @@ def _nll(figures: object) -> float:
     return figures.calibration.nll  # type: ignore[attr-defined]
 
 
+def _calibrated_by(change: Callable[[Said], Said]) -> object:
+    """Calibrate by other predictions than the posteriors'."""
+    return patch(
+        "softki.inference.calibrate_row_weights", lambda said: calibrate_row_weights(change(said))
+    )
+
+
 # What is patched to turn a default off.
 OFF: dict[str, Callable[[], object]] = {
     "error in the score": lambda: patch("softki.report.HeldOut.score", property(_nll)),
     "shrinkage": lambda: patch("softki.calibration.TARGET_VARIANCE", 1e300),
     "slower points": lambda: patch("softki.adam._POINT_COLUMNS", math.inf),
-    "row weight": lambda: patch("softki.calibration._ROW_WEIGHTS", (1.0,)),
+    "weight in the variance": lambda: _calibrated_by(
+        lambda said: {weight: (unseen, said[1.0][1]) for weight, (unseen, _) in said.items()}
+    ),
+    "weight in the mean": lambda: _calibrated_by(
+        lambda said: {weight: (said[1.0][0], variance) for weight, (_, variance) in said.items()}
+    ),
     "widening": lambda: patch.multiple("softki.calibration", _BELIEVED=math.inf, _FITTED=0),
     "start of the noise": lambda: patch("softki.starting.set_initial_noise", lambda *_: None),
     "cap on lengthscales": lambda: patch(

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from softki.calibration import Calibration, Unseen, calibrate, calibrate_row_weight
+from softki.calibration import (
+    ROW_WEIGHTS,
+    Calibration,
+    Unseen,
+    calibrate,
+    calibrate_row_weights,
+)
 from softki.metrics import coverage, gaussian_nll, rmse
 
 UNIT = 1e-4
@@ -14,6 +21,13 @@ UNIT = 1e-4
 def of_zero(residual: torch.Tensor, noise: float, scale: torch.Tensor | None = None) -> Unseen:
     """Rows at which the mean is zero, so that it cannot be shrunk."""
     return Unseen(residual, torch.zeros_like(residual), noise, scale)
+
+
+def with_variance(
+    unseen: Unseen, variance: Callable[[float], torch.Tensor]
+) -> dict[float, tuple[Unseen, torch.Tensor]]:
+    """Predictions whose mean is the same whatever rows count."""
+    return {weight: (unseen, variance(weight)) for weight in ROW_WEIGHTS}
 
 
 def simulated(n: int, a: float, b: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,17 +113,33 @@ def test_finds_how_much_a_row_counts() -> None:
     for weight in (1.0, 0.03, 0.001):
         noise = torch.randn(20_000, generator=generator, dtype=torch.float64)
         residual = (2 * variance(weight) + 0.001 * UNIT).sqrt() * noise
-        found = calibrate_row_weight(of_zero(residual[:, None], 0.001 * UNIT), variance)
+        unseen = of_zero(residual[:, None], 0.001 * UNIT)
+        found = calibrate_row_weights(with_variance(unseen, variance))
         assert found.row_weight == weight
         assert found.scale == pytest.approx(2, rel=0.1)
 
 
 def test_rows_count_fully_where_it_makes_no_difference() -> None:
     residual, variance = simulated(100, 1.0, 0.1 * UNIT)
-    assert (
-        calibrate_row_weight(of_zero(residual, 0.1 * UNIT), lambda weight: variance).row_weight
-        == 1.0
-    )
+    unseen = of_zero(residual, 0.1 * UNIT)
+    found = calibrate_row_weights(with_variance(unseen, lambda weight: variance))
+    assert (found.row_weight, found.mean_row_weight) == (1.0, 1.0)
+
+
+def test_the_mean_has_a_weight_of_its_own() -> None:
+    """Means of heavier rows follow their noise; those of lighter ones are drawn to zero."""
+    generator = torch.Generator().manual_seed(0)
+    f, noise, error = torch.randn(3, 5000, 1, generator=generator, dtype=torch.float64)
+    variance = torch.full((5000,), 1e-4, dtype=torch.float64)
+    predictions = {}
+    for weight in ROW_WEIGHTS:
+        kept = weight / (weight + 0.001)
+        mean = kept * f + 0.1 * weight**0.5 * error
+        predictions[weight] = Unseen(f + 0.1 * noise, mean, 0.01), variance
+    least = min(ROW_WEIGHTS, key=lambda w: rmse(f - predictions[w][0].mean))
+    found = calibrate_row_weights(predictions)
+    assert least == 0.1
+    assert (found.row_weight, found.mean_row_weight) == (1.0, least)
 
 
 def test_a_mean_that_is_wild_where_it_is_uncertain_is_shrunk_before_it_is_judged() -> None:
@@ -138,7 +168,10 @@ def test_a_mean_that_is_right_where_it_is_uncertain_is_not_shrunk() -> None:
     noise = 0.1 * torch.randn(5000, generator=generator, dtype=torch.float64)
     variance = torch.full((5000,), 4.0, dtype=torch.float64)
     unseen = Unseen((f + noise)[:, None], f[:, None], 0.01)
-    for found in (calibrate(unseen, variance), calibrate_row_weight(unseen, lambda w: variance)):
+    for found in (
+        calibrate(unseen, variance),
+        calibrate_row_weights(with_variance(unseen, lambda w: variance)),
+    ):
         residual, _ = found.residual_and_variance(unseen, variance)
         assert rmse(residual) == pytest.approx(0.1, rel=0.05)
 
@@ -150,7 +183,10 @@ def test_widening_leaves_the_mean() -> None:
     variance = torch.tensor([0.01, 30.0], dtype=torch.float64).repeat(20)
     mean = f + variance.sqrt() * torch.randn(40, generator=generator, dtype=torch.float64)
     unseen = Unseen(f[:, None], mean[:, None], 0.01)
-    narrow, wide = calibrate(unseen, variance), calibrate_row_weight(unseen, lambda w: variance)
+    narrow, wide = (
+        calibrate(unseen, variance),
+        calibrate_row_weights(with_variance(unseen, lambda w: variance)),
+    )
     assert wide.scale > 1.05 * narrow.scale
     torch.testing.assert_close(
         wide.residual_and_variance(unseen, variance)[0],

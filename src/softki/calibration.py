@@ -10,9 +10,10 @@ which holds a and b back where the held-out rows are few. α is what `softki.shr
 where its variance is a v; or 1, if the rows have a lower NLL + log RMSE with that.
 
 Where the model is not quite right, n rows tell less than n rows should: the variance all but
-vanishes where data is dense, and no longer says where the error is. So v may be the variance
-of a posterior in which every row counts w ≤ 1 (its noise variance is β²/w), while the mean
-stays that of all rows, but for α: the best w of a few is chosen likewise, with a prior of its own.
+vanishes where data is dense, and no longer says where the error is; and features that were learned
+from the rows follow their noise, so that the mean does too. So v may be the variance, and μ the
+mean, of posteriors in which every row counts w ≤ 1 (their noise variance is β²/w): one w for v and
+one for μ, the best of a few for each, chosen likewise, with priors of their own.
 
 What was fitted to N held-out values suits them better than others: by k/N in NLL for k fitted
 numbers (Akaike), as if variances were too small by 1 + 2k/N. They are multiplied by that. And
@@ -24,7 +25,7 @@ N/(N + 200) is believed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -36,11 +37,12 @@ from softki.shrinkage import TARGET_VARIANCE, share_kept
 
 # a and b/β² stay within 1e±6, which the prior alone would not ensure for absurd residuals.
 _LOG_BOUND = math.log(1e6)
-_ROW_WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+ROW_WEIGHTS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+"""w, of which one is chosen for the variance and one for the mean."""
 _ROW_WEIGHT_WIDTH = 3.0  # of the prior of log w
 _BELIEVED = 200
 _ALL = 0.995  # where so much of f is kept at all rows, it is not asked whether to shrink
-_FITTED = 3  # k: a and b, held back by their priors, and the choices of w and of the step
+_FITTED = 4  # k: a and b, held back by their priors, and the choices of each w and of the step
 
 
 class Unseen(NamedTuple):
@@ -53,12 +55,13 @@ class Unseen(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """a, b, the negative log likelihood per held-out value that they give, w, and τ²."""
+    """a, b, the negative log likelihood per held-out value that they give, each w, and τ²."""
 
     scale: float
     noise_variance: float
     nll: float
-    row_weight: float = 1.0
+    row_weight: float = 1.0  # in the variance
+    mean_row_weight: float = 1.0  # in the mean
     target_variance: float | None = None  # None where nothing is shrunk
 
     def residual_and_variance(self, unseen: Unseen, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,8 +72,8 @@ class Calibration(NamedTuple):
     def for_more_rows(self, share: float) -> Self:
         """These numbers for a posterior of more rows, of which those that they suit are a share.
 
-        All rows together count as much as those did, so that the variance stays what it was
-        found to be; the mean is that of all rows.
+        All rows together count as much in the variance as those did, so that it stays what it was
+        found to be. The mean is that of more rows, each of which counts as it did.
         """
         return self._replace(row_weight=share * self.row_weight)
 
@@ -93,23 +96,40 @@ def calibrate(unseen: Unseen, variance: Tensor) -> Calibration:
         >>> round(calibrate(unseen, torch.zeros(2000)).noise_variance, 3)
         0.04
     """
-    return min(_candidates(unseen, variance), key=_score)[1]
+    return min(_candidates(unseen, variance), key=lambda candidate: candidate[0])[1]
 
 
-def calibrate_row_weight(unseen: Unseen, variance: Callable[[float], Tensor]) -> Calibration:
-    """Refit a and b, choose w, and allow for that; `variance` gives v at the rows for a w."""
-    candidates, count = [], unseen.target.numel()
-    variances = {weight: variance(weight) for weight in _ROW_WEIGHTS}
-    for weight, v in variances.items():
-        prior = math.log(weight) ** 2 / (2 * _ROW_WEIGHT_WIDTH**2)
-        for score, fitted in _candidates(unseen, v):
-            candidates.append((score + prior / count, fitted._replace(row_weight=weight)))
-    best = min(candidates, key=_score)[1]
-    wider = (1 + 2 * _FITTED / count) * _missed(best, unseen, variances[best.row_weight])
+def calibrate_row_weights(predictions: Mapping[float, tuple[Unseen, Tensor]]) -> Calibration:
+    """Refit a and b, choose both w, and allow for that.
+
+    Args:
+        predictions: for each w, 1 among them, what a posterior in which rows count so much says of
+            the held-out rows, and its variance v of f at them (n,).
+    """
+    unseen, _ = predictions[1.0]
+    count = unseen.target.numel()
+
+    def best_of(pairs: Mapping[float, tuple[Unseen, Tensor]]) -> tuple[float, Calibration]:
+        """The w whose pair has the least score, with the prior of w, and its a and b."""
+        candidates = []
+        for weight, pair in pairs.items():
+            prior = math.log(weight) ** 2 / (2 * _ROW_WEIGHT_WIDTH**2)
+            for score, fitted in _candidates(*pair):
+                candidates.append((score + prior / count, weight, fitted))
+        _, weight, fitted = min(candidates, key=lambda candidate: candidate[0])
+        return weight, fitted
+
+    weight, _ = best_of({w: (unseen, variance) for w, (_, variance) in predictions.items()})
+    variance = predictions[weight][1]
+    mean_weight, best = best_of({w: (said, variance) for w, (said, _) in predictions.items()})
+    said = predictions[mean_weight][0]
+    wider = (1 + 2 * _FITTED / count) * _missed(best, said, variance)
     limit = best.target_variance
     return best._replace(
         scale=wider * best.scale,
         noise_variance=wider * best.noise_variance,
+        row_weight=weight,
+        mean_row_weight=mean_weight,
         target_variance=None if limit is None else wider * limit,  # α stays what it is
     )
 
@@ -125,10 +145,6 @@ def _candidates(unseen: Unseen, variance: Tensor) -> Iterator[tuple[float, Calib
     for fitted, least in both:
         error = rmse(fitted.residual_and_variance(unseen, variance)[0])
         yield least + math.log(max(error, 1e-300)), fitted
-
-
-def _score(candidate: tuple[float, Calibration]) -> float:
-    return candidate[0]
 
 
 def _missed(fitted: Calibration, unseen: Unseen, variance: Tensor) -> float:

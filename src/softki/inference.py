@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
-from torch import Tensor
 
 from softki.batches import Batch
-from softki.calibration import Calibration, calibrate_row_weight
+from softki.calibration import ROW_WEIGHTS, Calibration, calibrate_row_weights
 from softki.evaluation import Predictions
 from softki.exceptions import NumericalError
 from softki.model import SoftKI
@@ -19,7 +18,7 @@ from softki.processes import ALONE, Processes
 from softki.report import FitReport
 from softki.rows import Rows
 from softki.settings import FitSettings
-from softki.solvers import solve, solve_whitened, statistics_for
+from softki.solvers import Solution, solve, solve_whitened, statistics_for
 from softki.statistics import Statistics
 from softki.training_data import Chunked, TrainingData
 
@@ -59,11 +58,16 @@ def posterior_of(
         )
     if calibration is None:
         return Posterior.from_solution(model, solution)
-    if calibration.row_weight != 1:
-        weaker = noise_variance / calibration.row_weight
-        root = solve(K, statistics, weaker, settings.solver, settings.cg_tolerance).root
-        solution = solution._replace(root=root)
-    posterior = Posterior.from_solution(model, solution)
+
+    def counting(weight: float) -> Solution:
+        """The solution in which every row counts so much."""
+        if weight == 1:
+            return solution
+        noise = noise_variance / weight
+        return solve(K, statistics, noise, settings.solver, settings.cg_tolerance)
+
+    mean, root = (counting(w) for w in (calibration.mean_row_weight, calibration.row_weight))
+    posterior = Posterior.from_solution(model, Solution(mean.mean, root.root))
     return posterior.calibrated(calibration)
 
 
@@ -86,21 +90,20 @@ class Judged:
 
     @torch.no_grad()
     def predictions(self, weight: float) -> Predictions:
-        """What it says of the rows, if those it was given count so much in its variance."""
+        """What is said of the rows, if those that the posterior was given count so much."""
         posterior = self.posterior
         if weight != 1:
             K, weaker = self.model.kernel_matrix(), self.model.noise_variance / weight
-            posterior = replace(posterior, root=solve_whitened(K, self.statistics, weaker).root)
+            solution = solve_whitened(K, self.statistics, weaker)
+            posterior = Posterior.from_solution(self.model, solution)
         return Predictions.of(posterior, self.rows)
 
 
 def calibration_by(judged: Sequence[Judged]) -> Calibration:
-    """a, b and w that suit the rows which posteriors are judged by, all together."""
-    whole = Predictions.pooled([one.predictions(1.0) for one in judged])
-
-    def variance(weight: float) -> Tensor:
-        if weight == 1:
-            return whole.variance
-        return torch.cat([one.predictions(weight).variance for one in judged])
-
-    return calibrate_row_weight(whole.unseen, variance)
+    """What suits the rows which posteriors are judged by, all together."""
+    return calibrate_row_weights(
+        {
+            weight: Predictions.pooled([one.predictions(weight) for one in judged])
+            for weight in ROW_WEIGHTS
+        }
+    )

@@ -229,8 +229,8 @@ class FitReport:
         if self.calibration is not None:
             lines["calibration"] = (
                 f"variance × {self.calibration.scale:.3g} with rows counting "
-                f"{self.calibration.row_weight:g}, noise variance "
-                f"{self.calibration.noise_variance:.3g}"
+                f"{self.calibration.row_weight:g}, and {self.calibration.mean_row_weight:g} in the "
+                f"mean, noise variance {self.calibration.noise_variance:.3g}"
             )
         if self.log_marginal_likelihood is not None:
             lines["log p(y)"] = f"{self.log_marginal_likelihood:.6g}"
