@@ -2,9 +2,11 @@
 
     SOFTKI_DATA=folder .venv/bin/python benchmarks/defaults.py --device cuda --seeds 3
     SOFTKI_DATA=folder .venv/bin/python benchmarks/defaults.py --device cuda --off all --data pol
+    .venv/bin/python benchmarks/defaults.py --device cuda --show --results b.jsonl --before a.jsonl
 
 Runs are kept in a file of results (as by `softki bench run`) and not repeated; `--show` shows what
-is there. Runs of `exact` in it are subtracted, on the same rows.
+is there. Runs of `exact` in it are subtracted, on the same rows. `--before` compares with the runs
+of another version.
 """
 
 from __future__ import annotations
@@ -146,6 +148,18 @@ def ablations(names: Sequence[str]) -> Iterator[tuple[str, ExitStack, dict[str, 
         yield name, stack, FIXED if name == "sizes" else {}
 
 
+def compare(records: Sequence[Record], others: Sequence[Record], names: Sequence[str]) -> None:
+    """Print the RMSE of the others as a multiple, and their NLL less ours, on the same splits."""
+    for data in names:
+        pairs = [(a, b) for a in of(records, data) for b in of(others, data) if a.seed == b.seed]
+        if pairs:
+            ratio = np.mean([b.rmse / a.rmse for a, b in pairs if a.rmse and b.rmse])
+            change = np.mean(
+                [b.nll - a.nll for a, b in pairs if a.nll is not None and b.nll is not None]
+            )
+            print(f"{data:16} {ratio:.3f}  {change:+.3f}  ({len(pairs)})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", default=",".join((*REACH, *SMALL)))
@@ -153,6 +167,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--results", type=Path, default=Path("defaults.jsonl"))
     parser.add_argument("--show", action="store_true", help="run nothing")
+    parser.add_argument("--before", type=Path, help="results of another version, to compare with")
     parser.add_argument("--off", help=f"defaults to turn off, or all: sizes,{','.join(OFF)}")
     arguments = parser.parse_args()
     names = arguments.data.split(",")
@@ -163,6 +178,10 @@ def main() -> None:
     for name in names:
         if of(records, name):
             print(line(name, of(records, name), results))
+    if arguments.before:
+        print(f"\n{arguments.before.name}: RMSE as a multiple, NLL as a difference")
+        before = runs(Results(arguments.before), *how[:3], show=True)
+        compare(records, before, names)
     if not arguments.off:
         return
     chosen = ["sizes", *OFF] if arguments.off == "all" else arguments.off.split(",")
@@ -171,16 +190,7 @@ def main() -> None:
             file = arguments.results.with_suffix(f".without-{name.replace(' ', '-')}.jsonl")
             without = runs(Results(file), *how, settings)
         print(f"\nwithout {name}: RMSE as a multiple, NLL as a difference")
-        for data in names:
-            pairs = [
-                (a, b) for a in of(records, data) for b in of(without, data) if a.seed == b.seed
-            ]
-            if pairs:
-                ratio = np.mean([b.rmse / a.rmse for a, b in pairs if a.rmse and b.rmse])
-                change = np.mean(
-                    [b.nll - a.nll for a, b in pairs if a.nll is not None and b.nll is not None]
-                )
-                print(f"{data:16} {ratio:.3f}  {change:+.3f}")
+        compare(records, without, names)
 
 
 if __name__ == "__main__":
