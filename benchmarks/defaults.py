@@ -152,6 +152,7 @@ def compare(records: Sequence[Record], others: Sequence[Record], names: Sequence
     """Print the RMSE of the others as a multiple, and their NLL less ours, on the same splits."""
     for data in names:
         pairs = [(a, b) for a in of(records, data) for b in of(others, data) if a.seed == b.seed]
+        pairs = [(a, b) for a, b in pairs if a != b]  # the same run says nothing
         if pairs:
             ratio = np.mean([b.rmse / a.rmse for a, b in pairs if a.rmse and b.rmse])
             change = np.mean(

@@ -2,9 +2,10 @@
 
     SOFTKI_DATA=folder .venv/bin/python benchmarks/mean_weight.py --data pol,elevators
 
-Prints, for each weight w in the mean (of a posterior whose noise variance is β²/w), the score that
-the held-out rows of the fit have with it, by which it is chosen, and RMSE and NLL on rows that the
-fit has not seen: all beside those of w = 1. `chosen` marks the weight that the fit took.
+Prints, for each weight w in the mean (of a posterior whose noise variance is β²/w), RMSE and score
+(NLL + log RMSE) of the held-out rows of the fit, and RMSE and NLL of rows that the fit has not
+seen: all beside those of w = 1. `chosen` marks the weight that the fit took, by that score with the
+prior of w, after f was shrunk, if it was.
 """
 
 from __future__ import annotations

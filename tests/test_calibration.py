@@ -56,6 +56,26 @@ def test_is_no_worse_than_the_models_own_variance() -> None:
         assert calibrate(of_zero(residual, 0.1 * UNIT), variance).nll <= own + 1e-9
 
 
+@pytest.mark.parametrize("spread", [1e-3, 3.0])  # in the second, f is shrunk
+def test_no_other_factors_are_better(spread: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    y, mean, error = torch.randn(3, 200, 2, generator=generator, dtype=torch.float64)
+    v = spread * torch.rand(200, generator=generator, dtype=torch.float64)
+    scale = 0.5 + torch.rand(200, generator=generator, dtype=torch.float64)
+    unseen = Unseen(y, y + 0.3 * error + spread * mean, 0.1, scale)
+    found = calibrate(unseen, v)
+
+    def loss(fitted: Calibration) -> float:
+        prior = math.log(fitted.scale) ** 2 + math.log(fitted.noise_variance / 0.1) ** 2
+        nll = float(gaussian_nll(*fitted.residual_and_variance(unseen, v)))
+        assert fitted is not found or fitted.nll == pytest.approx(nll, rel=1e-5)
+        return nll + prior / (2 * y.numel())
+
+    for factor in (0.99, 1.01):
+        assert loss(found) < loss(found._replace(scale=factor * found.scale))
+        assert loss(found) < loss(found._replace(noise_variance=factor * found.noise_variance))
+
+
 def test_few_rows_are_held_back() -> None:
     """With 6 rows the factors stay nearer to 1 than with 6000 of the same size."""
     residual, variance = torch.full((6, 1), 3.0), torch.full((6,), 0.01)

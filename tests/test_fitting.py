@@ -74,6 +74,45 @@ def test_held_out_rows_leave_the_variance_as_it_suited_them() -> None:
     assert ratio.mean() == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.parametrize("solver", get_args(Solver))
+def test_rows_may_count_less_in_the_mean_than_in_the_variance(solver: Solver) -> None:
+    """μ = (K⁻¹ + w′G/β²)⁻¹ w′V/β², and v as above, for two targets and known noise."""
+    x, y = surface(300)
+    settings = replace(SMALL, solver=solver, dtype=F64, held_out=0.0, steps=10, cg_tolerance=1e-8)
+    result = fit(x, torch.stack([y, -2 * y], 1), 1 + x[:, 0].square(), settings=settings)
+    model, statistics, report = result.model, result.statistics, result.report
+    before = report.log_marginal_likelihood
+    calibration = Calibration(2.0, 0.5, 0.0, row_weight=0.3, mean_row_weight=0.01)
+    posterior = posterior_of(model, statistics, settings, calibration, report)
+    assert report.log_marginal_likelihood == before  # that of rows that count fully
+    with torch.no_grad():
+        K, noise = model.kernel_matrix(), model.noise_variance
+        G, V, S = statistics.gram, statistics.cross, model.weights(x[:20].double())
+    mean_P, P = (torch.linalg.inv(torch.linalg.inv(K) + w * G / noise) for w in (0.01, 0.3))
+    mean = S @ mean_P @ V * 0.01 / noise
+    torch.testing.assert_close(posterior.mean(x[:20]), mean, rtol=1e-4, atol=1e-6)
+    variance = 2 * (S @ P * S).sum(1)
+    torch.testing.assert_close(posterior.variance(x[:20]), variance, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("folds", [0, 4])
+def test_the_mean_of_a_fit_is_that_of_rows_that_count_less(folds: int) -> None:
+    """Where β² is held far below the noise, held-out rows choose a larger one for the mean."""
+    x, y = surface(700)
+    y = y + torch.randn(700, generator=torch.Generator().manual_seed(2))
+    y = (y - y.mean()) / y.std()
+    model = SoftKI(x[:100].double() / 0.2, Matern32(2), torch.tensor(0.2), noise_variance=1e-3)
+    settings = replace(SMALL, steps=0, folds=folds, dtype=F64)
+    first = fit(x[:600], y[:600], settings=settings, model=model)
+    weight = first.report.calibration.mean_row_weight
+    assert weight < 0.1
+    K, noise = model.kernel_matrix().detach(), model.noise_variance.detach() / weight
+    for found in (first, first.with_rows(x[600:], y[600:])):
+        G, V = found.statistics.gram, found.statistics.cross
+        mean = torch.linalg.solve(torch.linalg.inv(K) + G / noise, V / noise)
+        torch.testing.assert_close(found.posterior.mean_coefficients, mean, rtol=1e-6, atol=1e-8)
+
+
 def test_initial_points_are_divided_by_the_initial_temperature() -> None:
     x, y = surface()
     untrained = fit(x, y, settings=replace(SMALL, steps=0)).model
@@ -109,7 +148,7 @@ def test_a_solver_that_fails_says_so_and_is_not_replaced() -> None:
 
 @pytest.mark.parametrize("solver", ["qr", "whitened"])
 def test_rows_that_count_less_widen_the_variance_alone(solver: Solver) -> None:
-    """v = a s(x)ᵀ(K⁻¹ + w G/β²)⁻¹ s(x), the mean being that of all rows; both times α."""
+    """v = a s(x)ᵀ(K⁻¹ + w G/β²)⁻¹ s(x), the mean that of rows that count fully; both times α."""
     x, y = surface(300)
     settings = replace(SMALL, solver=solver, dtype=torch.float64)
     result = fit(x, y, settings=settings)

@@ -1,4 +1,4 @@
-"""Three numbers that make error bars honest: y ~ N(αμ, α·a·v(w) + b·σ²).
+"""Four numbers that make predictions honest: y ~ N(αμ(w′), α·a·v(w) + b·σ²).
 
 The variance of a model that learned its features is too small, and b = β² was learned for
 features that were still moving. Both are refitted on rows that training did not see, by
@@ -12,8 +12,9 @@ where its variance is a v; or 1, if the rows have a lower NLL + log RMSE with th
 Where the model is not quite right, n rows tell less than n rows should: the variance all but
 vanishes where data is dense, and no longer says where the error is; and features that were learned
 from the rows follow their noise, so that the mean does too. So v may be the variance, and μ the
-mean, of posteriors in which every row counts w ≤ 1 (their noise variance is β²/w): one w for v and
-one for μ, the best of a few for each, chosen likewise, with priors of their own.
+mean, of posteriors in which every row counts w ≤ 1 (their noise variance is β²/w): first a w for
+v, given the mean of w = 1, and then a w′ for μ, the best of a few for each, chosen likewise, with
+priors of their own.
 
 What was fitted to N held-out values suits them better than others: by k/N in NLL for k fitted
 numbers (Akaike), as if variances were too small by 1 + 2k/N. They are multiplied by that. And
@@ -159,40 +160,50 @@ def _missed(fitted: Calibration, unseen: Unseen, variance: Tensor) -> float:
 def _calibrate(
     unseen: Unseen, variance: Tensor, target_variance: float | None
 ) -> tuple[Calibration, float]:
-    """a and b, and what they minimise: NLL and prior, per value."""
-    noise = unseen.noise_variance
-    target, mean = unseen.target.double().cpu(), unseen.mean.double().cpu()
+    """a and b, and what they minimise: NLL and prior, per value.
+
+    With V = a v, r = y − αμ and s = αV + bσ², whose derivatives are, as ∂(αV)/∂V = α³,
+
+        ∂s/∂log a = α³V,   ∂r/∂log a = μ α³V²/τ⁴,   ∂s/∂log b = bσ²
+
+    (α = 1 and ∂r = 0 where nothing is shrunk).
+    """
+    noise, (y, mean) = unseen.noise_variance, (t.double().cpu() for t in unseen[:2])
     scale = None if unseen.noise_scale is None else unseen.noise_scale.double().cpu()
-    unseen, v = Unseen(target, mean, noise, scale), variance.double().cpu()
+    unseen, v = Unseen(y, mean, noise, scale), variance.double().cpu()[:, None]
+
     raw = torch.zeros(2, dtype=torch.float64, device="cpu", requires_grad=True)
 
-    def factors() -> Tensor:
-        return torch.exp(_LOG_BOUND * torch.tanh(raw / _LOG_BOUND))  # a, b/β²
+    def logs() -> Tensor:
+        return _LOG_BOUND * torch.tanh(raw.detach() / _LOG_BOUND)  # of a and b/β²
 
-    def nll() -> Tensor:
-        a, b = factors()
-        return gaussian_nll(*_residual_and_variance(unseen, v, a, b * noise, target_variance))
+    def residual_and_variance() -> tuple[float, float, Tensor, Tensor]:
+        a, b = logs().exp().tolist()
+        return a, b * noise, *_residual_and_variance(unseen, v[:, 0], a, b * noise, target_variance)
 
     def loss() -> Tensor:
-        raw.grad = None
-        prior = factors().log().square().sum() / 2
-        value = nll() + prior / target.numel()
-        value.backward()
-        return value
+        a, b, residual, s = residual_and_variance()
+        by_s = (1 - residual.square() / s) / (2 * s)  # (n, t), as the next
+        by_a = by_s * a * v
+        if target_variance is not None:
+            cube, ratio = share_kept(a * v, target_variance) ** 3, a * v / target_variance
+            by_a = cube * (by_a + residual / s * mean * ratio.square())
+        by_b = by_s * b if scale is None else by_s * b * scale.square()[:, None]
+        gradient = torch.stack([by_a.mean(), by_b.mean()]) + logs() / y.numel()
+        raw.grad = gradient * (1 - (logs() / _LOG_BOUND).square())  # tanh' = 1 − tanh²
+        return gaussian_nll(residual, s) + logs().square().sum() / (2 * y.numel())
 
     torch.optim.LBFGS([raw], max_iter=50, line_search_fn="strong_wolfe").step(loss)
-    minimum = float(loss().detach())
-    with torch.no_grad():
-        a, b = factors()
-        fitted = Calibration(float(a), noise * float(b), float(nll()))
-        return fitted._replace(target_variance=target_variance), minimum
+    a, b, residual, s = residual_and_variance()
+    nll, minimum = float(gaussian_nll(residual, s)), float(loss())
+    return Calibration(a, b, nll, target_variance=target_variance), minimum
 
 
 def _residual_and_variance(
     unseen: Unseen,
     variance: Tensor,
-    a: Tensor | float,
-    b: Tensor | float,
+    a: float,
+    b: float,
     target_variance: float | None,
 ) -> tuple[Tensor, Tensor]:
     """y − αμ (n, t) and α·a·v + b·σ² (n, 1)."""

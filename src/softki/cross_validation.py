@@ -3,7 +3,7 @@
 A tenth of few rows is too few to stop on, and to calibrate by: whatever suits these best looks
 better than it is. So the rows are dealt out into folds, the model is trained as often without one
 of them, and all are judged together: the step at which their pooled score is least is where a
-last training, on all rows, ends; the variance is calibrated on all of their residuals.
+last training, on all rows, ends; predictions are calibrated on all of their residuals.
 """
 
 from __future__ import annotations

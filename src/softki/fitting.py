@@ -186,7 +186,7 @@ def _conditioned(trained: Trained) -> Fit:
 def _final_posterior(trained: Trained) -> tuple[Posterior, Statistics]:
     """The posterior on all rows, calibrated on the held-out ones.
 
-    The statistics of the training rows give the posterior that a, b and w are fitted to; adding
+    The statistics of the training rows give the posterior that the calibration is fitted to; adding
     those of the held-out rows gives the final one.
     """
     model, settings, data, report = trained.model, trained.settings, trained.data, trained.report

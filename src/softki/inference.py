@@ -66,8 +66,10 @@ def posterior_of(
         noise = noise_variance / weight
         return solve(K, statistics, noise, settings.solver, settings.cg_tolerance)
 
-    mean, root = (counting(w) for w in (calibration.mean_row_weight, calibration.row_weight))
-    posterior = Posterior.from_solution(model, Solution(mean.mean, root.root))
+    weights = calibration.mean_row_weight, calibration.row_weight
+    solutions = {weight: counting(weight) for weight in set(weights)}
+    mean, root = solutions[weights[0]].mean, solutions[weights[1]].root
+    posterior = Posterior.from_solution(model, Solution(mean, root))
     return posterior.calibrated(calibration)
 
 
@@ -90,7 +92,10 @@ class Judged:
 
     @torch.no_grad()
     def predictions(self, weight: float) -> Predictions:
-        """What is said of the rows, if those that the posterior was given count so much."""
+        """What is said of the rows, if those that the posterior was given count so much.
+
+        Less than fully by Cholesky, which is fast, whatever solver the posterior is by.
+        """
         posterior = self.posterior
         if weight != 1:
             K, weaker = self.model.kernel_matrix(), self.model.noise_variance / weight

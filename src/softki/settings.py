@@ -39,7 +39,7 @@ class FitSettings:
             times √(20/d).
         schedule: `cosine` (warm-up, then cosine decay to zero) or `constant`.
         held_out: share of the rows that training does not see, on which it is stopped and
-            its variance calibrated; 0 for neither.
+            its predictions calibrated; 0 for neither.
         folds: how often the rows are dealt out for cross-validation, instead of `held_out`, for
             few rows; 0 for not.
         patience: evaluations without improvement after which the fit ends; None for never.
