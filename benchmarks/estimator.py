@@ -9,27 +9,16 @@ Prints the time of `SoftKIRegressor().fit` on 15,000 × 26 rows and of `predict(
 from __future__ import annotations
 
 import argparse
-import resource
+import math
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
 
 import softki
 from softki import SoftKIRegressor
+from softki.bench.memory import PeakMemory
 from softki.data import robot_arm
-
-
-def resident_bytes() -> int:
-    """Memory of this process now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
-
-
-def peak_bytes() -> int:
-    """The most memory that this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def wide_table(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,11 +48,11 @@ def main() -> None:
     x, y = robot_arm(20_000)
     model = SoftKIRegressor(device=device, random_state=0).fit(x, y)
     x, _ = robot_arm(1_000_000, seed=1)
-    before = resident_bytes()
+    peak = PeakMemory(torch.device("cpu"))
     start = time.perf_counter()
     mean, std = model.predict(x, return_std=True)
     seconds = time.perf_counter() - start
-    above = (peak_bytes() - before) / 1e9
+    above = (peak.bytes() or math.nan) / 1e9
     print(
         f"predict with std, 1,000,000 × 8, 512 points: {seconds:.1f} s, "
         f"at most {above:.2f} GB above the data"

@@ -26,6 +26,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from sklearn.linear_model import LinearRegression
 
 from softki import SoftKIRegressor, adam
 from softki.bench.datasets import load
@@ -174,6 +175,7 @@ VARIANTS: dict[str, tuple[dict[str, Any] | None, dict[str, Any]]] = {
     "defaults, rate 0.1": (None, {"rate": 0.1}),
     "defaults, rate 0.1, average": (None, {"rate": 0.1, "trainer": "average"}),
     "defaults, points × 2": (None, {"points": 2.0}),
+    "defaults, linear mean": (None, {"mean": "linear"}),
 }
 BASELINES = ("baseline", "2k baseline", "defaults")
 
@@ -186,7 +188,7 @@ def run(data: str, seed: int, variant: str, device: str) -> dict[str, Any]:
     train, _ = SPLITS["90/10"](len(y), seed)
     order = np.random.RandomState(1000 + seed).permutation(train)
     rows, judged = np.split(order, [min(int(0.9 * len(order)), int(most or len(order)))])
-    judged = judged[:5000]
+    judged, unit = judged[:5000], y[rows].std()
     size, other = VARIANTS[variant]
     rate, kernel = other.get("rate", 0.05), other.get("kernel", "matern32")
     point_rate, factor = adam.point_rate, other.get("points", 1.0)
@@ -204,11 +206,12 @@ def run(data: str, seed: int, variant: str, device: str) -> dict[str, Any]:
             only = Size(**size)
             sizes = patch("softki.estimator.sizes_for", lambda count, _: [only.within(count)])
             stack.enter_context(sizes)
+        trend = LinearRegression().fit(X[rows], y[rows]).predict(X)
+        y = y - trend if other.get("mean") == "linear" else y
         model = SoftKIRegressor(
             learning_rate=rate, kernel=kernel, device=device, random_state=seed, held_out=held_out
         ).fit(X[rows], y[rows])
     mean, std = model.predict(X[judged], return_std=True)
-    unit = y[rows].std()
     residual = torch.as_tensor((y[judged] - mean) / unit)[:, None]
     variance = torch.as_tensor((std / unit) ** 2)[:, None]
     return {

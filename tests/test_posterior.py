@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softki import posterior as posterior_module
+from softki.bench.memory import PeakMemory
 from softki.calibration import Calibration
 from softki.exceptions import InvalidInputError
 from softki.kernels import Matern32
 from softki.model import SoftKI
 from softki.novelty import Edge
 from softki.posterior import Function, Posterior
+from softki.runtime import prepared
 from softki.solvers import solve
 from softki.statistics import Features, SquareRootStatistics
 
@@ -214,3 +216,25 @@ def test_no_draws_have_no_gradient() -> None:
     none = posterior_for(p).sample_functions(0)
     assert none(p.x_new).shape == (7, 0, 1)
     assert none.gradient(p.x_new).shape == (7, 0, 1, 3)
+
+
+def test_memory_does_not_grow_with_the_rows_that_are_predicted() -> None:
+    """Nor do the results of chunks keep the memory of their temporaries from being used again."""
+    generator = torch.Generator().manual_seed(0)
+    posterior = Posterior(
+        points=torch.randn(512, 2, generator=generator, dtype=F64),
+        temperature=None,
+        mean_coefficients=torch.zeros(512, 1, dtype=F64),
+        root=torch.eye(512, dtype=F64),
+        noise_variance=torch.tensor(0.1, dtype=F64),
+    )
+    x = torch.randn(150_000, 2, generator=generator, dtype=F64)
+    peaks = []
+    with prepared():
+        for _ in range(3):
+            peak = PeakMemory(torch.device("cpu"))
+            posterior.predict(x)
+            peaks.append(peak.bytes())
+    if None in peaks:
+        pytest.skip("the peak of memory is not known here")
+    assert max(peaks) < 150e6

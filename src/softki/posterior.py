@@ -98,12 +98,22 @@ class Function:
         return self.map(x, self._gradient)
 
     def map(self, x: Any, apply: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply to the rows of x chunk by chunk, and concatenate."""
+        """Apply to the rows of x chunk by chunk.
+
+        Each part goes to its place at once: results that were kept until the end would lie between
+        the freed temporaries of the chunks, which memory could then not be used for again.
+        """
         if not isinstance(x, Tensor):
             x = as_tensor(x, "x")
         points = self.basis.points
         size = chunk_rows(max(points.shape), points.device)
-        return torch.cat([apply(part.to(points)) for part in x.split(size)])
+        first, *others = x.split(size)
+        values = apply(first.to(points))
+        result = values.new_empty(len(x), *values.shape[1:])
+        result[: len(first)] = values
+        for start, part in zip(range(size, len(x), size), others, strict=True):
+            result[start : start + size] = apply(part.to(points))
+        return result
 
     def _values(self, x: Tensor) -> Tensor:
         weights = self.basis.weights(x)
