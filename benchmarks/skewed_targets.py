@@ -26,7 +26,7 @@ TRANSFORMS = {
 
 
 def simulated(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Log-normal around a smooth function, over four orders of magnitude."""
+    """Log-normal around a smooth function, over several orders of magnitude."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (rows, 4))
     log = 2 * np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.4 * rng.standard_normal(rows)

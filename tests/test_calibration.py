@@ -56,7 +56,7 @@ def test_is_no_worse_than_the_models_own_variance() -> None:
         assert calibrate(of_zero(residual, 0.1 * UNIT), variance).nll <= own + 1e-9
 
 
-@pytest.mark.parametrize("spread", [1e-3, 3.0])  # in the second, f is shrunk
+@pytest.mark.parametrize("spread", [1e-3, 3.0])  # f is kept in the first, and shrunk in the second
 def test_no_other_factors_are_better(spread: float) -> None:
     generator = torch.Generator().manual_seed(0)
     y, mean, error = torch.randn(3, 200, 2, generator=generator, dtype=torch.float64)
@@ -64,6 +64,7 @@ def test_no_other_factors_are_better(spread: float) -> None:
     scale = 0.5 + torch.rand(200, generator=generator, dtype=torch.float64)
     unseen = Unseen(y, y + 0.3 * error + spread * mean, 0.1, scale)
     found = calibrate(unseen, v)
+    assert found.target_variance == 1
 
     def loss(fitted: Calibration) -> float:
         prior = math.log(fitted.scale) ** 2 + math.log(fitted.noise_variance / 0.1) ** 2

@@ -171,32 +171,34 @@ def _calibrate(
     noise, (y, mean) = unseen.noise_variance, (t.double().cpu() for t in unseen[:2])
     scale = None if unseen.noise_scale is None else unseen.noise_scale.double().cpu()
     unseen, v = Unseen(y, mean, noise, scale), variance.double().cpu()[:, None]
-
     raw = torch.zeros(2, dtype=torch.float64, device="cpu", requires_grad=True)
 
     def logs() -> Tensor:
         return _LOG_BOUND * torch.tanh(raw.detach() / _LOG_BOUND)  # of a and b/β²
 
-    def residual_and_variance() -> tuple[float, float, Tensor, Tensor]:
-        a, b = logs().exp().tolist()
-        return a, b * noise, *_residual_and_variance(unseen, v[:, 0], a, b * noise, target_variance)
+    def prior(logs: Tensor) -> Tensor:
+        return logs.square().sum() / (2 * y.numel())
 
     def loss() -> Tensor:
-        a, b, residual, s = residual_and_variance()
+        now = logs()
+        a, b = now.exp().tolist()
+        b *= noise
+        residual, s = _residual_and_variance(unseen, v[:, 0], a, b, target_variance)
         by_s = (1 - residual.square() / s) / (2 * s)  # (n, t), as the next
         by_a = by_s * a * v
         if target_variance is not None:
             cube, ratio = share_kept(a * v, target_variance) ** 3, a * v / target_variance
             by_a = cube * (by_a + residual / s * mean * ratio.square())
         by_b = by_s * b if scale is None else by_s * b * scale.square()[:, None]
-        gradient = torch.stack([by_a.mean(), by_b.mean()]) + logs() / y.numel()
-        raw.grad = gradient * (1 - (logs() / _LOG_BOUND).square())  # tanh' = 1 − tanh²
-        return gaussian_nll(residual, s) + logs().square().sum() / (2 * y.numel())
+        gradient = torch.stack([by_a.mean(), by_b.mean()]) + now / y.numel()
+        raw.grad = gradient * (1 - (now / _LOG_BOUND).square())  # tanh' = 1 − tanh²
+        return gaussian_nll(residual, s) + prior(now)
 
     torch.optim.LBFGS([raw], max_iter=50, line_search_fn="strong_wolfe").step(loss)
-    a, b, residual, s = residual_and_variance()
-    nll, minimum = float(gaussian_nll(residual, s)), float(loss())
-    return Calibration(a, b, nll, target_variance=target_variance), minimum
+    found, minimum = logs(), float(loss())
+    a, b = found.exp().tolist()
+    nll = minimum - float(prior(found))
+    return Calibration(a, b * noise, nll, target_variance=target_variance), minimum
 
 
 def _residual_and_variance(
