@@ -5,7 +5,7 @@ With D = S K Sᵀ + β² diag(σ²), D u₀ = y and D uⱼ = wⱼ for l probes w
     pseudoloss = ½ u₀ᵀD u₀ − (1/2l) Σⱼ uⱼᵀD wⱼ      (every u held constant)
 
 has the gradient ½ u₀ᵀ∂D u₀ − (1/2l) Σⱼ uⱼᵀ∂D wⱼ, whose expectation is that of log p. Its value
-means nothing and is not reported. It takes products with S and K only: neither D nor K need be
+means nothing and is not reported. It takes products with D only: neither D nor K need be
 positive definite to the last digit, as a Cholesky factorisation would want. Vectors are in
 float64: in float32 a small β² leaves no digit of the gradient.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from linear_operator import pivoted_cholesky
 from torch import Tensor
 
 from softki.batches import Batch
@@ -36,8 +35,8 @@ class Hutchinson:
         probes: l, the number of probes.
         tolerance: relative residual at which conjugate gradients stop.
         max_iterations: of conjugate gradients.
-        preconditioner_rank: of the pivoted Cholesky factor of K; 0 for no preconditioner.
-        generator: draws the probes; None for torch's own.
+        preconditioner_rank: of the approximation of K in it; 0 for no preconditioner.
+        generator: draws the probes and the preconditioner; None for torch's own.
 
     Attributes:
         unconverged: how often conjugate gradients stopped short of the tolerance.
@@ -95,38 +94,55 @@ class Hutchinson:
 
     def _solve(self, rows: Rows, K: Tensor, noise: Tensor, right: Tensor) -> Tensor:
         """D⁻¹ right, with D = S K Sᵀ + diag(noise)."""
-
-        def matmul(v: Tensor) -> Tensor:
-            return rows.matmul(K @ rows.transposed_matmul(v)) + noise * v
-
         preconditioner = None
         if self.preconditioner_rank:
-            preconditioner = woodbury_preconditioner(rows, K, noise, self.preconditioner_rank)
+            directions = torch.randn(
+                (len(K), min(self.preconditioner_rank, len(K))),
+                generator=self.generator,
+                dtype=K.dtype,
+                device=K.device,
+            )
+            preconditioner = woodbury_preconditioner(rows, K, noise, directions)
         solved, converged = conjugate_gradients(
-            matmul, right, self.tolerance, self.max_iterations, preconditioner
+            covariance_of(rows, K, noise),
+            right,
+            self.tolerance,
+            self.max_iterations,
+            preconditioner,
         )
         self.unconverged += not converged
         return solved
 
 
-def woodbury_preconditioner(rows: Rows, K: Tensor, noise: Tensor, rank: int) -> Map | None:
-    """v ↦ (F Fᵀ + N)⁻¹ v with F = S·(pivoted Cholesky factor of K), N = diag(noise).
+def covariance_of(rows: Rows, K: Tensor, noise: Tensor) -> Map:
+    """v ↦ D v. Of up to 2m rows D is formed: a product with it is one, and no longer."""
+    if len(noise) <= 2 * len(K):
+        D = rows.matmul(rows.matmul(K).T)
+        D.diagonal().add_(noise[:, 0])
+        return D.matmul
+    return lambda v: rows.matmul(K @ rows.transposed_matmul(v)) + noise * v
 
-        (F Fᵀ + N)⁻¹ = N⁻¹ − N⁻¹F (I + FᵀN⁻¹F)⁻¹ FᵀN⁻¹
 
-    The factor is taken of the m×m matrix K, so that it costs no pass over the rows. None where
-    I + FᵀN⁻¹F is not positive definite: conjugate gradients then go without.
+def woodbury_preconditioner(rows: Rows, K: Tensor, noise: Tensor, directions: Tensor) -> Map | None:
+    """v ↦ (F Fᵀ + N)⁻¹ v with N = diag(noise) and F Fᵀ ≈ S K Sᵀ by Nyström's approximation.
+
+    With random directions Ω (m, k) and a shift ν at the level of rounding,
+
+        K ≈ Y (ΩᵀY)⁻¹ Yᵀ,   Y = KΩ + νΩ,   F = S Y C⁻ᵀ,   C Cᵀ = ΩᵀY
+        (F Fᵀ + N)⁻¹ = N⁻¹ − WᵀW,   W = E⁻¹FᵀN⁻¹,   E Eᵀ = I + FᵀN⁻¹F
+
+    It costs one product with K and one pass over the rows. None where a factorisation fails:
+    conjugate gradients then go without.
     """
-    F = rows.matmul(pivoted_cholesky(K, rank=min(rank, len(K))))  # (n, k)
-    inner = F.T @ (F / noise)
-    inner.diagonal().add_(1)
+    Y = K @ directions
+    Y.add_(directions * (torch.finfo(K.dtype).eps * torch.linalg.matrix_norm(Y)))
     try:
-        L = factorise(inner, "the preconditioner")
+        C = factorise(directions.T @ Y, "the preconditioner")
+        F = rows.matmul(torch.linalg.solve_triangular(C, Y.T, upper=False).T)  # (n, k)
+        inner = F.T @ (F / noise)
+        inner.diagonal().add_(1)
+        E = factorise(inner, "the preconditioner")
     except NumericalError:
         return None
-
-    def precondition(v: Tensor) -> Tensor:
-        v = v / noise
-        return v - (F @ torch.cholesky_solve(F.T @ v, L)) / noise
-
-    return precondition
+    W = torch.linalg.solve_triangular(E, (F / noise).T, upper=False)  # (k, n)
+    return lambda v: torch.addmm(v / noise, W.T, W @ v, alpha=-1)

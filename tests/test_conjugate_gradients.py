@@ -1,0 +1,68 @@
+"""Conjugate gradients against direct solves."""
+
+import pytest
+import torch
+
+from softki.conjugate_gradients import conjugate_gradients
+from softki.exceptions import NumericalError
+
+F64 = torch.float64
+
+
+def positive_definite(n: int, condition: float) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    Q = torch.linalg.qr(torch.randn(n, n, dtype=F64, generator=generator)).Q
+    return (Q * torch.logspace(0, torch.tensor(condition).log10().item(), n, dtype=F64)) @ Q.T
+
+
+def right_hand_sides(n: int, columns: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    # Columns of very different size, which the relative residual does not see.
+    scale = torch.logspace(-8, 8, columns, dtype=F64)
+    return scale * torch.randn(n, columns, dtype=F64, generator=generator)
+
+
+@pytest.mark.parametrize("columns", [1, 7])
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_it_solves_every_column(columns: int, preconditioned: bool) -> None:
+    A, right = positive_definite(60, 1e3), right_hand_sides(60, columns)
+    inverse = torch.linalg.inv(A + torch.eye(60, dtype=F64))
+    solution, converged = conjugate_gradients(
+        A.matmul, right, 1e-11, 500, inverse.matmul if preconditioned else None
+    )
+    assert converged
+    direct = torch.linalg.solve(A, right)
+    error = torch.linalg.vector_norm(solution - direct, dim=0)
+    assert bool((error < 1e-8 * torch.linalg.vector_norm(direct, dim=0)).all())
+
+
+def test_a_column_of_zeros_and_one_that_is_solved_at_once_stay_as_they_are() -> None:
+    A = positive_definite(30, 1e2)
+    right = right_hand_sides(30, 3)
+    right[:, 1] = 0
+    right[:, 2] = torch.linalg.eigh(A).eigenvectors[:, 0]
+    solution = conjugate_gradients(A.matmul, right, 1e-12, 200).solution
+    assert solution.isfinite().all()
+    assert not solution[:, 1].any()
+    assert torch.allclose(A @ solution, right, rtol=1e-9)
+
+
+def test_it_says_whether_it_got_there() -> None:
+    A, right = positive_definite(60, 1e6), right_hand_sides(60, 2)
+    assert not conjugate_gradients(A.matmul, right, 1e-10, 3).converged
+    assert conjugate_gradients(A.matmul, right, 1e-10, 500).converged
+
+
+def test_a_matrix_that_is_not_positive_definite_gives_no_infinite_solution() -> None:
+    A = positive_definite(20, 1e2)
+    solution, converged = conjugate_gradients((-A).matmul, right_hand_sides(20, 2), 1e-6, 50)
+    assert solution.isfinite().all()
+    assert not converged
+
+
+@pytest.mark.parametrize("where", ["matrix", "right"])
+def test_what_is_not_finite_is_an_error(where: str) -> None:
+    A, right = positive_definite(20, 1e2), right_hand_sides(20, 2)
+    (A if where == "matrix" else right)[3, 1] = torch.nan
+    with pytest.raises(NumericalError, match="is not finite"):
+        conjugate_gradients(A.matmul, right, 1e-6, 50)
