@@ -15,7 +15,12 @@ from torch.distributions import MultivariateNormal
 
 from softki.bench.method import Method
 from softki.bench.methods import METHODS, make
-from softki.bench.methods.dense import DensePosterior, Parameters, log_likelihood
+from softki.bench.methods.dense import (
+    DensePosterior,
+    DistinctRows,
+    Parameters,
+    log_likelihood,
+)
 from softki.bench.methods.gp import MIN_NOISE_VARIANCE, matern32
 from softki.bench.methods.sgpr import Sparse, by_cholesky, by_qr
 from softki.bench.methods.vnngp import Neighbours
@@ -211,21 +216,51 @@ def test_an_unknown_setting_is_refused(name: str) -> None:
         make(name, **{setting + "_": 1})
 
 
-def test_the_log_likelihood_and_its_gradient_are_those_of_a_dense_gp() -> None:
-    x, y = torch.randn(40, 3, dtype=F64), torch.randn(40, dtype=F64)
+def repeated_rows(distinct: int, rows: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Distinct inputs, the place of every row among them, and the targets of the rows."""
+    place = torch.cat([torch.arange(distinct), torch.randint(distinct, (rows - distinct,))])
+    return torch.randn(distinct, 3, dtype=F64), place, torch.randn(rows, dtype=F64)
+
+
+@pytest.mark.parametrize("rows", [40, 100])
+def test_the_log_likelihood_and_its_gradient_are_those_of_a_dense_gp(rows: int) -> None:
+    x, place, y = repeated_rows(40, rows)
     vector = (0.3 * torch.randn(5, dtype=F64)).requires_grad_()
-    expected = _dense_log_likelihood(x, y, vector)
+    noise = MIN_NOISE_VARIANCE + vector[-1].exp()
+    K = dense_matern32(x, vector[:-2].exp(), vector[-2].exp())
+    covariance = K[place][:, place] + noise * torch.eye(rows, dtype=F64)
+    expected = MultivariateNormal(torch.zeros_like(y), covariance).log_prob(y)
     expected.backward()
-    value, gradient = log_likelihood(x, y, Parameters(vector.detach()))
+    distinct = DistinctRows.of(x[place], y)
+    assert len(distinct.x) == 40
+    value, gradient = log_likelihood(distinct, Parameters(vector.detach()))
     assert relative_error(value, expected.detach()) < 1e-12
     assert relative_error(gradient, vector.grad) < 1e-10
 
 
-def _dense_log_likelihood(x: torch.Tensor, y: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    noise = MIN_NOISE_VARIANCE + vector[-1].exp()
-    K = dense_matern32(x, vector[:-2].exp(), vector[-2].exp())
-    K = K + noise * torch.eye(len(x), dtype=F64)
-    return MultivariateNormal(torch.zeros_like(y), K).log_prob(y)
+def test_the_exact_posterior_of_repeated_rows_is_that_of_all_of_them() -> None:
+    x, place, y = repeated_rows(40, 100)
+    x_new = torch.randn(9, 3, dtype=F64)
+    parameters = Parameters(0.3 * torch.randn(5, dtype=F64))
+    K = dense_matern32(torch.cat([x, x_new]), parameters.lengthscale, parameters.outputscale.item())
+    noise = parameters.noise_variance * torch.eye(100, dtype=F64)
+    cross = K[40:, place]
+    solved = torch.linalg.solve(K[place][:, place] + noise, cross.T)
+    mean, variance = DensePosterior.of(DistinctRows.of(x[place], y), parameters)(x_new)
+    assert relative_error(mean, solved.T @ y) < 1e-10
+    assert relative_error(variance, (K[40:, 40:] - cross @ solved).diagonal()) < 1e-10
+
+
+def test_repeated_rows_do_not_count_for_the_limit_of_cholesky() -> None:
+    X, y, X_new, _ = smooth(3)
+    repeats = {"cholesky_rows": 320, "epochs": 3}
+    method = make("exact", **repeats)
+    method.fit(np.concatenate([X, X]), np.concatenate([y, y]))
+    assert method.facts["solver"] == "cholesky"
+    assert method.facts["distinct_rows"] == 300
+    method = make("exact", **repeats)
+    method.fit(np.concatenate([X, X_new]), np.concatenate([y, y[:200]]))
+    assert method.facts["solver"] == "cg"
 
 
 def test_conjugate_gradients_give_the_exact_posterior() -> None:
@@ -240,7 +275,8 @@ def test_conjugate_gradients_give_the_exact_posterior() -> None:
         [*facts["lengthscale"], facts["outputscale"], facts["noise_variance"] - MIN_NOISE_VARIANCE],
         dtype=F64,
     ).log()
-    posterior = DensePosterior.of(torch.from_numpy(X), torch.from_numpy(y), Parameters(logarithms))
+    rows = DistinctRows.of(torch.from_numpy(X), torch.from_numpy(y))
+    posterior = DensePosterior.of(rows, Parameters(logarithms))
     expected, variance = posterior(torch.from_numpy(X_new))
     np.testing.assert_allclose(mean, expected, atol=0.01)
     np.testing.assert_allclose(std**2, variance + facts["noise_variance"], rtol=0.1)

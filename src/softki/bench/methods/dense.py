@@ -1,13 +1,16 @@
 """The exact GP by one Cholesky factorisation a step, with its gradient written out.
 
-With K = σ² (1 + √3 r) exp(−√3 r) + β² I, α = K⁻¹y and G = ½ (ααᵀ − K⁻¹):
+Rows with the same inputs are taken as one: c targets of one value of f with noise β² tell of f
+what their mean ȳ with noise β²/c does, and of β² what their scatter s = Σ (y − ȳ)² does.
+So, for u distinct rows among n, with K = σ² (1 + √3 r) exp(−√3 r) + β² diag(1/c), α = K⁻¹ȳ and
+G = ½ (ααᵀ − K⁻¹), all exactly:
 
-    log p(y)    = −½ yᵀα − ½ log det K − ½ n log 2π
+    log p(y)    = −½ ȳᵀα − ½ log det K − ½ s/β² − ½ (n − u) log β² − ½ Σ log c − ½ n log 2π
     ∂/∂log ℓₖ  = Σᵢⱼ Wᵢⱼ (xᵢₖ − xⱼₖ)²/ℓₖ²,   W = 3σ² G ∘ exp(−√3 r)
-    ∂/∂log σ²  = ½ (yᵀα − n) − β² tr G
-    ∂/∂β²      = tr G
+    ∂/∂log σ²  = ½ (ȳᵀα − u) − β² Σ Gᵢᵢ/cᵢ
+    ∂/∂β²      = Σ Gᵢᵢ/cᵢ + ½ s/β⁴ − ½ (n − u)/β²
 
-A step costs O(n³) and the memory of four n×n matrices, where automatic differentiation
+A step costs O(u³) and the memory of four u×u matrices, where automatic differentiation
 through distances, kernel and factorisation keeps about a dozen.
 """
 
@@ -63,15 +66,40 @@ class Parameters:
         return squared.clamp_min_(0).sqrt_().mul_(_SQRT3)
 
 
+@dataclass(frozen=True, eq=False)
+class DistinctRows:
+    """Rows, those with the same inputs taken as one."""
+
+    x: Tensor  # (u, d)
+    y: Tensor  # ȳ, (u,)
+    counts: Tensor  # c, (u,)
+    scatter: Tensor  # s, ()
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor) -> DistinctRows:
+        """The distinct rows among x (n, d), with the targets y (n,).
+
+        Example:
+            >>> DistinctRows.of(torch.tensor([[1.0], [2.0], [1.0]]), torch.tensor([3.0, 4.0, 5.0]))
+            DistinctRows(x=tensor([[1.],
+                    [2.]]), y=tensor([4., 4.]), counts=tensor([2., 1.]), scatter=tensor(2.))
+        """
+        distinct, place, counts = torch.unique(x, dim=0, return_inverse=True, return_counts=True)
+        counts = counts.to(y)
+        mean = torch.zeros_like(counts).index_add_(0, place, y) / counts
+        return cls(distinct, mean, counts, (y - mean[place]).square().sum())
+
+
 @torch.no_grad()
-def log_likelihood(x: Tensor, y: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+def log_likelihood(rows: DistinctRows, parameters: Parameters) -> tuple[Tensor, Tensor]:
     """log p(y) and its gradient in the vector of parameters (d + 2,)."""
-    n = len(x)
+    x, y, counts = rows.x, rows.y, rows.counts
+    u, n = len(x), counts.sum()
     lengthscale, outputscale = parameters.lengthscale, parameters.outputscale
     noise_variance = parameters.noise_variance
     K = parameters.distance(x, x).fill_diagonal_(0)
-    decay = torch.exp(-K)  # (n, n)
-    K.add_(1).mul_(decay).mul_(outputscale).diagonal().add_(noise_variance)
+    decay = torch.exp(-K)  # (u, u)
+    K.add_(1).mul_(decay).mul_(outputscale).diagonal().add_(noise_variance / counts)
     L = psd_safe_cholesky(K)
     del K
     alpha = torch.cholesky_solve(y[:, None], L)[:, 0]
@@ -79,38 +107,41 @@ def log_likelihood(x: Tensor, y: Tensor, parameters: Parameters) -> tuple[Tensor
     G = torch.cholesky_inverse(L)
     del L
     G.neg_().addr_(alpha, alpha).mul_(0.5)
-    quadratic, trace = y @ alpha, G.trace()
+    quadratic, trace = y @ alpha, (G.diagonal() / counts).sum()
     W = G.mul_(decay).mul_(3 * outputscale)
-    u = x / lengthscale
+    v = x / lengthscale
     gradient = torch.empty_like(parameters.vector)
-    # Σᵢⱼ Wᵢⱼ (uᵢ − uⱼ)² = 2 Σᵢ uᵢ² (W1)ᵢ − 2 uᵀWu, as W is symmetric
-    gradient[:-2] = 2 * (W.sum(1) @ u.square() - (u * (W @ u)).sum(0))
-    gradient[-2] = (quadratic - n) / 2 - noise_variance * trace
-    gradient[-1] = trace * (noise_variance - MIN_NOISE_VARIANCE)
-    return -(quadratic + log_determinant + n * math.log(2 * math.pi)) / 2, gradient
+    # Σᵢⱼ Wᵢⱼ (vᵢ − vⱼ)² = 2 Σᵢ vᵢ² (W1)ᵢ − 2 vᵀWv, as W is symmetric
+    gradient[:-2] = 2 * (W.sum(1) @ v.square() - (v * (W @ v)).sum(0))
+    gradient[-2] = (quadratic - u) / 2 - noise_variance * trace
+    misfit = rows.scatter / noise_variance
+    by_noise = trace + (misfit - (n - u)) / (2 * noise_variance)
+    gradient[-1] = by_noise * (noise_variance - MIN_NOISE_VARIANCE)
+    within = misfit + (n - u) * noise_variance.log() + counts.log().sum()
+    return -(quadratic + log_determinant + within + n * math.log(2 * math.pi)) / 2, gradient
 
 
 @dataclass(frozen=True, eq=False)
 class DensePosterior:
-    """Mean k(x, X) α and variance σ² − ‖L⁻¹ k(X, x)‖² of f."""
+    """Mean k(x, X) α and variance σ² − ‖L⁻¹ k(X, x)‖² of f, with L Lᵀ = K."""
 
     parameters: Parameters
-    x: Tensor  # (n, d)
-    L: Tensor  # (n, n)
-    alpha: Tensor  # (n,)
+    x: Tensor  # (u, d)
+    L: Tensor  # (u, u)
+    alpha: Tensor  # (u,)
 
     @classmethod
-    def of(cls, x: Tensor, y: Tensor, parameters: Parameters) -> DensePosterior:
+    def of(cls, rows: DistinctRows, parameters: Parameters) -> DensePosterior:
         """The posterior given all rows."""
-        K = parameters.distance(x, x).fill_diagonal_(0)
+        K = parameters.distance(rows.x, rows.x).fill_diagonal_(0)
         K = _covariance(K, parameters)
-        K.diagonal().add_(parameters.noise_variance)
+        K.diagonal().add_(parameters.noise_variance / rows.counts)
         L = psd_safe_cholesky(K)
-        return cls(parameters, x, L, torch.cholesky_solve(y[:, None], L)[:, 0])
+        return cls(parameters, rows.x, L, torch.cholesky_solve(rows.y[:, None], L)[:, 0])
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of f at the rows of x."""
-        cross = _covariance(self.parameters.distance(self.x, x), self.parameters)  # (n, rows)
+        cross = _covariance(self.parameters.distance(self.x, x), self.parameters)  # (u, rows)
         explained = torch.linalg.solve_triangular(self.L, cross, upper=False)
         return cross.T @ self.alpha, self.parameters.outputscale - explained.square().sum(0)
 

@@ -25,6 +25,8 @@ from softki.bench.methods.gp import FullBatchMethod, correlation, scaled, start_
 
 # The cubic weights need two grid points on either side.
 _MARGIN = 2.01
+# With more, `ski` solves by conjugate gradients.
+_CHOLESKY_ROWS = 8_000
 
 
 class _OnGrid(FullBatchMethod):
@@ -67,9 +69,10 @@ class _OnGrid(FullBatchMethod):
 class SKI(_OnGrid):
     """KISS-GP: one grid over all columns, so that there can be few of them.
 
-    Beyond 800 rows GPyTorch solves by conjugate gradients and estimates log determinants from
-    random probes. Variances are by LOVE, from a Lanczos decomposition of rank 100: on data
-    that needs a higher one they come out too large.
+    Up to 8,000 rows GPyTorch forms the covariance matrix of the rows, and factorises it, in
+    float64. Beyond, it solves by conjugate gradients and estimates log determinants from random
+    probes, in float32, and variances are by LOVE, from a Lanczos decomposition of rank 100: where
+    there is little noise, errors are then a hundred times as large, and variances too.
 
     Settings:
         grid_size: points a column; None for n^(1/d), as many grid points as rows, within 10
@@ -80,6 +83,18 @@ class SKI(_OnGrid):
     name = "ski"
     max_columns = 4
     defaults: ClassVar[dict[str, Any]] = {"grid_size": None, "epochs": 200, "learning_rate": 0.1}
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Learn, in the way that the number of rows allows."""
+        dense = len(y) <= _CHOLESKY_ROWS
+        self.dtype = torch.float64 if dense else torch.float32
+        super().fit(X, y)
+        self.facts["solver"] = "cholesky" if dense else "cg"
+
+    def _options(self) -> ExitStack:
+        stack = super()._options()
+        stack.enter_context(options.max_cholesky_size(_CHOLESKY_ROWS))
+        return stack
 
     def _kernel(self, x: Tensor, likelihood: GaussianLikelihood) -> Kernel:
         n, d = x.shape
