@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from softki import products
-from softki.products import congruence, gram, gram_and_cross, lower_solver
+from softki.products import congruence, gram, gram_and_cross, linear, lower_solver
 
 from dense import F64, relative_error
 
@@ -49,3 +49,39 @@ def test_the_inverse_by_doubling(m: int) -> None:
         < 1e-11
     )
     assert relative_error(lower_solver(L)(right), expected) < 1e-14
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(3, 4, 5), (1024, 128, 512), (5000, 65, 77), (1, 5000, 5000)])
+def test_a_product_is_as_exact_by_convolution(shape: tuple[int, int, int], threads: int) -> None:
+    n, k, m = shape
+    A, B, bias = torch.randn(n, k), torch.randn(m, k), torch.randn(m)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        product, strided = linear(A, B, bias), linear(A.T.contiguous().T, B.T.contiguous().T)
+    finally:
+        torch.set_num_threads(before)
+    exact = A.double() @ B.double().T
+    assert product.is_contiguous()
+    # Of k products that are rounded, and of their sums, to 6e-8.
+    limit = 1e-6 * torch.linalg.norm(A.double(), dim=1)[:, None] * torch.linalg.norm(B, dim=1)
+    assert ((strided - exact).abs() <= limit).all()
+    assert ((product - exact - bias).abs() <= limit + 1e-6).all()
+
+
+def test_a_convolution_in_fewer_bits_is_not_used() -> None:
+    A, B = torch.randn(2048, 128), torch.randn(256, 128)
+    convolutions = torch.backends.mkldnn.conv  # type: ignore[attr-defined]
+    convolutions.fp32_precision = "bf16"
+    try:
+        product = linear(A, B)
+    finally:
+        convolutions.fp32_precision = "none"
+    torch.testing.assert_close(product, A @ B.T, rtol=1e-5, atol=1e-4)
+
+
+def test_a_large_product_is_differentiable() -> None:
+    A, B = torch.randn(2048, 128, requires_grad=True), torch.randn(256, 128)
+    linear(A, B).sum().backward()
+    torch.testing.assert_close(A.grad, B.sum(0).expand(2048, 128), rtol=1e-4, atol=1e-4)

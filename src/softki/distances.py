@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from softki.products import linear
+
 # Elements of the (pairs, d) differences held at once while near pairs are recomputed.
 _PAIR_BLOCK = 1 << 22
 
@@ -38,7 +40,7 @@ def pairs_between(x: Tensor, z: Tensor) -> Pairs:
     x_shifted, z_shifted = _shifted(x, z)
     x_squared = x_shifted.square().sum(1, keepdim=True)  # (n, 1)
     z_squared = z_shifted.square().sum(1)  # (m,)
-    excess = torch.addmm(z_squared, x_shifted, z_shifted.T, alpha=-2)  # (n, m)
+    excess = linear(x_shifted, -2 * z_shifted, z_squared)  # (n, m)
     squared = excess + x_squared
     if _rounds_to_zero(x):
         limit = 64 * torch.finfo(x.dtype).eps * (x_squared + z_squared.max())  # (n, 1)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from softki.distances import Pairs, scaled_gradient
 from softki.interpolation import weights_between
+from softki.products import linear
 from softki.triton_check import triton_trouble
 
 # The Triton kernels hold a row of distances in registers.
@@ -47,7 +48,7 @@ class Interpolated(Protocol):
         ...
 
     def times(self, matrix: Tensor) -> Tensor:
-        """S times a matrix (m, m), to the precision of the rows."""
+        """S times a symmetric matrix (m, m), to the precision of the rows."""
         ...
 
     def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
@@ -96,7 +97,7 @@ class _Plain:
     temperature: Tensor | None
 
     def times(self, matrix: Tensor) -> Tensor:
-        return self.weights @ matrix
+        return linear(self.weights, matrix)
 
     def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
         weighted = gradient.full(self.weights).mul_(self.weights)

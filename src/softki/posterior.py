@@ -23,6 +23,7 @@ from softki.calibration import Calibration
 from softki.interpolation import interpolation_weights
 from softki.model import SoftKI
 from softki.novelty import WAVES, Edge, waves
+from softki.products import linear
 from softki.shrinkage import share_kept
 from softki.solvers import Solution
 from softki.tables import as_tensor
@@ -43,7 +44,7 @@ class Basis(NamedTuple):
 
     def known(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """√α root·s(x), (n, r), whose products are covariances, and α(x), (n,)."""
-        rooted = weights @ self.root.T
+        rooted = linear(weights, self.root)
         if self.target_variance is None:
             return rooted, torch.ones_like(weights[:, 0])
         share = share_kept(rooted.square().sum(1), self.target_variance)

@@ -3,23 +3,64 @@
 A symmetric product is computed by the blocks on and above (or below) its diagonal, and the zeros
 of a triangular factor are left out. On a CPU both operands are read along their rows, which BLAS
 does fastest; on a GPU only products of many rows are worth several calls.
+
+Torch multiplies float32 matrices on a CPU by MKL, which is slow where the processor is not
+Intel's, and convolves by oneDNN, which is not: large products are therefore written as convolutions
+with a kernel of one pixel, which are the same sums of the same products.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from softki.triton_check import triton_trouble
 
 _BLOCKS = 4
 # From these on, blocks pay.
 _MANY_POINTS, _MANY_ROWS = 256, 1 << 14
+# Multiplications from which on a convolution pays.
+_MANY_PRODUCTS = 1 << 24
 # Blocks that an inverse begins with, and the largest matrix that is inverted by them.
 _BASE, _MAX_INVERSE = 16, 2048
+
+
+def linear(A: Tensor, B: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A Bᵀ + bias, (n, m), of A (n, k), B (m, k) and bias (m,), to the precision of A.
+
+    Example:
+        >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]]))
+        tensor([[11., 17.]])
+    """
+    if not _convolves(A, B):
+        return functional.linear(A, B, bias)
+    (n, k), m = A.shape, len(B)
+    pixels = A.contiguous().view(1, n, 1, k).permute(0, 3, 1, 2)  # n pixels with k channels
+    # A kernel of one pixel is not dilated by dilation, which only torch's own way cannot do.
+    product = functional.conv2d(pixels, B.reshape(m, k, 1, 1), bias, dilation=2)
+    return product.permute(0, 2, 3, 1).reshape(n, m)
+
+
+def _convolves(A: Tensor, B: Tensor) -> bool:
+    """Whether a product is left to oneDNN, in full float32."""
+    if A.device.type != "cpu" or A.dtype != torch.float32 or _recorded(A, B):
+        return False
+    if len(A) * B.numel() < _MANY_PRODUCTS or not _has_onednn():
+        return False
+    return torch.backends.mkldnn.conv.fp32_precision in ("none", "ieee")  # type: ignore[attr-defined]
+
+
+@cache
+def _has_onednn() -> bool:
+    """Whether oneDNN is there, and has the instructions with which it is faster."""
+    return (
+        torch.backends.mkldnn.is_available() and "AVX512" in torch.backends.cpu.get_cpu_capability()
+    )
 
 
 def gram(A: Tensor) -> Tensor:
@@ -63,6 +104,8 @@ def _gram_of_columns(A: Tensor) -> Tensor:
 
 def _gram_of_rows(rows: Tensor) -> Tensor:
     m = len(rows)
+    if _convolves(rows, rows):
+        return linear(rows, rows)
     result = rows.new_empty(m, m)
     for part in _parts(m):
         until, before = slice(0, part.stop), slice(0, part.start)
