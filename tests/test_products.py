@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from softki import products
-from softki.products import congruence, gram, gram_and_cross, linear, lower_solver
+from softki.products import (
+    cholesky_on_cpu,
+    congruence,
+    cross,
+    gram,
+    gram_and_cross,
+    linear,
+    lower_solver,
+)
 
 from dense import F64, relative_error
 
@@ -88,6 +96,37 @@ def test_a_convolution_in_fewer_bits_is_not_used(
     finally:
         convolutions.fp32_precision = "none"
     assert bool(calls) == convolved
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 5), (1024, 512, 26), (5000, 65, 77)])
+def test_a_cross_product_is_as_exact_by_convolution(shape: tuple[int, int, int]) -> None:
+    n, k, m = shape
+    A, B = torch.randn(n, k), torch.randn(n, m)
+    limit = 1e-6 * torch.linalg.norm(A, dim=0)[:, None] * torch.linalg.norm(B, dim=0)
+    for left in (A, A.T.contiguous().T):
+        assert ((cross(left, B) - A.double().T @ B.double()).abs() <= limit).all()
+    assert relative_error(cross(A.double(), B.double()), A.double().T @ B.double()) < 1e-14
+
+
+@pytest.mark.parametrize("m", [40, 512, 1024])
+def test_a_cholesky_factor_with_or_without_a_border(m: int) -> None:
+    A = torch.randn(m, m, dtype=F64)
+    A = A @ A.T / m + 1e-6 * torch.eye(m, dtype=F64)
+    L, info = cholesky_on_cpu(A)
+    assert int(info) == 0
+    assert torch.equal(L, L.tril())
+    assert relative_error(L @ L.T, A) < 1e-14
+    A[m // 2, m // 2] = -1
+    assert int(cholesky_on_cpu(A)[1]) == m // 2 + 1
+
+
+def test_autograd_passes_through_a_cholesky_factor() -> None:
+    A = (2 * torch.eye(512, dtype=F64)).requires_grad_()
+    cholesky_on_cpu(A)[0].sum().backward()
+    expected = torch.eye(512, dtype=F64, requires_grad=True)
+    (torch.linalg.cholesky(2 * expected)).sum().backward()
+    assert A.grad is not None
+    torch.testing.assert_close(2 * A.grad, expected.grad)
 
 
 def test_a_large_product_is_differentiable() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from softki.products import linear
+from softki.products import cross, linear
 
 # Elements of the (pairs, d) differences held at once while near pairs are recomputed.
 _PAIR_BLOCK = 1 << 22
@@ -98,7 +98,7 @@ def scaled_gradient(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
     c, c_near = _coefficients(pairs, gradient)
     centre = pairs.z.mean(0)
     x, z = pairs.x - centre, pairs.z - centre
-    c_x, c_sum = c.T @ x, c.sum(0).unsqueeze(1)  # (m, d), (m, 1)
+    c_x, c_sum = cross(c, x), c.sum(0).unsqueeze(1)  # (m, d), (m, 1)
     z_gradient = c_sum * z - c_x
     moment = c.sum(1) @ (pairs.x * x) - (z * (c_x + c_sum * centre)).sum(0)
     for block, pull in _near_pulls(pairs, c_near):
@@ -147,15 +147,15 @@ def _near_tolerance(dtype: torch.dtype) -> float:
 def _near_pairs(squared: Tensor, x_squared: Tensor, z_squared: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns of the pairs with ‖xᵢ − zⱼ‖² ≤ tol·(‖xᵢ‖² + ‖zⱼ‖²), mostly none.
 
-    So the whole matrix is first compared with bounds by row, which takes fewer passes.
+    So the least of every row is first compared with a bound, which takes one pass.
     """
     tolerance = _near_tolerance(squared.dtype)
-    candidates = squared <= tolerance * (x_squared + z_squared.max())
-    if not bool(candidates.any()):
+    least = squared.amin(1, keepdim=True)
+    if bool((least > tolerance * (x_squared + z_squared.max())).all()):
         none = torch.empty(0, dtype=torch.long, device=squared.device)
         return none, none
-    candidates &= squared <= tolerance * (x_squared + z_squared)
-    rows, columns = candidates.nonzero(as_tuple=True)
+    near = squared <= tolerance * (x_squared + z_squared)
+    rows, columns = near.nonzero(as_tuple=True)
     return rows, columns
 
 

@@ -141,7 +141,9 @@ def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
     @cache
     def covariance(dtype: torch.dtype) -> Tensor:
         """P, which may be computed in the precision of the rows where float64 costs more."""
-        root = solution.root if K.is_cuda else solution.root.to(dtype)
+        if not K.is_cuda:
+            return gram(solution.root.to(dtype)).mul_(float(statistics.targets * scale))
+        root = solution.root
         result = torch.empty_like(root, dtype=dtype)
         return torch.mul(gram(root), statistics.targets * scale, out=result)
 

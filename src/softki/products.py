@@ -18,6 +18,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.grad import conv2d_weight
 
 from softki.triton_check import triton_trouble
 
@@ -25,7 +26,11 @@ _BLOCKS = 4
 # From these on, blocks pay.
 _MANY_POINTS, _MANY_ROWS = 256, 1 << 14
 # Multiplications from which on a convolution pays.
-_MANY_PRODUCTS = 1 << 24
+_MANY_PRODUCTS = 1 << 23
+# It does nothing to a kernel of one pixel, and torch's own way, which is slower, cannot do it.
+_DILATION = 2
+# Bytes after which addresses share a place in the cache, and columns that move them apart.
+_PAGE, _BORDER = 4096, 8
 # Blocks that an inverse begins with, and the largest matrix that is inverted by them.
 _BASE, _MAX_INVERSE = 16, 2048
 
@@ -37,20 +42,38 @@ def linear(A: Tensor, B: Tensor, bias: Tensor | None = None) -> Tensor:
         >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]]))
         tensor([[11., 17.]])
     """
-    if not _convolves(A, B):
-        return functional.linear(A, B, bias)
     (n, k), m = A.shape, len(B)
-    pixels = A.contiguous().view(1, n, 1, k).permute(0, 3, 1, 2)  # n pixels with k channels
-    # A kernel of one pixel is not dilated by dilation, which only torch's own way cannot do.
-    product = functional.conv2d(pixels, B.reshape(m, k, 1, 1), bias, dilation=2)
+    if not _convolves(n * k * m, A, B):
+        return functional.linear(A, B, bias)
+    kernel = B.reshape(m, k, 1, 1)
+    product = functional.conv2d(_pixels(A), kernel, bias, dilation=_DILATION)
     return product.permute(0, 2, 3, 1).reshape(n, m)
 
 
-def _convolves(A: Tensor, B: Tensor) -> bool:
-    """Whether a product is left to oneDNN, in full float32."""
-    if A.device.type != "cpu" or A.dtype != torch.float32 or _recorded(A, B):
-        return False
-    if len(A) * B.numel() < _MANY_PRODUCTS or not _has_onednn():
+def cross(A: Tensor, B: Tensor) -> Tensor:
+    """AᵀB, (k, m), of A (n, k) and B (n, m), to the precision of A: the gradient of a kernel.
+
+    Example:
+        >>> cross(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0], [1.0]])).T
+        tensor([[4., 6.]])
+    """
+    (n, k), m = A.shape, B.shape[1]
+    if not _convolves(n * k * m, A, B):
+        return A.T @ B
+    shape = (k, m, 1, 1)
+    return conv2d_weight(_pixels(B), shape, _pixels(A), dilation=_DILATION).view(k, m)
+
+
+def _pixels(A: Tensor) -> Tensor:
+    """A (n, k) as an image of n pixels with k channels."""
+    n, k = A.shape
+    return A.contiguous().view(1, n, 1, k).permute(0, 3, 1, 2)
+
+
+def _convolves(count: int, *factors: Tensor) -> bool:
+    """Whether a product of so many multiplications is left to oneDNN, in full float32."""
+    on_cpu = all(A.device.type == "cpu" and A.dtype == torch.float32 for A in factors)
+    if not on_cpu or count < _MANY_PRODUCTS or _recorded(*factors) or not _has_onednn():
         return False
     return torch.backends.mkldnn.conv.fp32_precision in ("none", "ieee")  # type: ignore[attr-defined]
 
@@ -104,8 +127,6 @@ def _gram_of_columns(A: Tensor) -> Tensor:
 
 def _gram_of_rows(rows: Tensor) -> Tensor:
     m = len(rows)
-    if _convolves(rows, rows):
-        return linear(rows, rows)
     result = rows.new_empty(m, m)
     for part in _parts(m):
         until, before = slice(0, part.stop), slice(0, part.start)
@@ -137,6 +158,27 @@ def congruence(L: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
         torch.mm(upper[part, beyond], right[beyond, until], out=result[part, until])
         result[before, part] = result[part, before].T
     return right.T, result
+
+
+def cholesky_on_cpu(A: Tensor) -> tuple[Tensor, Tensor]:
+    """The lower factor of A (m, m), and LAPACK's info, which is not 0 where there is none.
+
+    LAPACK is a quarter faster at the upper factor, and half as fast where columns lie a multiple
+    of 4 kB apart, which share their places in the cache. There, A gets a border of the identity.
+
+    Example:
+        >>> cholesky_on_cpu(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))[0]
+        tensor([[2., 0.],
+                [1., 1.]])
+    """
+    m = len(A)
+    if _recorded(A) or m * A.element_size() % _PAGE:
+        upper, info = torch.linalg.cholesky_ex(A, upper=True)
+        return upper.T, info
+    bordered = torch.eye(m + _BORDER, dtype=A.dtype, device=A.device)
+    bordered[:m, :m] = A
+    upper, info = torch.linalg.cholesky_ex(bordered, upper=True)
+    return upper.T[:m, :m].contiguous(), info
 
 
 def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:

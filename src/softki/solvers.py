@@ -25,7 +25,7 @@ from torch import Tensor
 from softki.checks import check_choice
 from softki.conjugate_gradients import conjugate_gradients
 from softki.exceptions import ConvergenceWarning, InvalidInputError, NumericalError
-from softki.products import congruence, lower_solver
+from softki.products import cholesky_on_cpu, congruence, lower_solver
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 
 _CG_ITERATIONS = 1000
@@ -151,8 +151,7 @@ def factorise(matrix: Tensor, name: str) -> Tensor:
         if torch.cuda.is_current_stream_capturing():
             return L.masked_fill_(info.bool(), torch.nan)
     else:
-        upper, info = torch.linalg.cholesky_ex(matrix, upper=True)  # a quarter faster than lower
-        L = upper.T
+        L, info = cholesky_on_cpu(matrix)
     if int(info) != 0 or not bool(L.diagonal().isfinite().all()):
         raise NumericalError(f"{name} is not positive definite in {matrix.dtype}")
     return L
