@@ -25,8 +25,9 @@ from softki.triton_check import triton_trouble
 _BLOCKS = 4
 # From these on, blocks pay.
 _MANY_POINTS, _MANY_ROWS = 256, 1 << 14
-# Multiplications from which on a convolution pays.
-_MANY_PRODUCTS = 1 << 23
+# Multiplications from which on a convolution pays, and numbers in an image up to which torch
+# does not give it to oneDNN.
+_MANY_PRODUCTS, _SMALL_IMAGE = 1 << 23, 20_480
 # It does nothing to a kernel of one pixel, and torch's own way, which is slower, cannot do it.
 _DILATION = 2
 # Bytes after which addresses share a place in the cache, and columns that move them apart.
@@ -58,7 +59,7 @@ def cross(A: Tensor, B: Tensor) -> Tensor:
         tensor([[4., 6.]])
     """
     (n, k), m = A.shape, B.shape[1]
-    if not _convolves(n * k * m, A, B):
+    if not _convolves(n * k * m, B, A):
         return A.T @ B
     shape = (k, m, 1, 1)
     return conv2d_weight(_pixels(B), shape, _pixels(A), dilation=_DILATION).view(k, m)
@@ -70,10 +71,11 @@ def _pixels(A: Tensor) -> Tensor:
     return A.contiguous().view(1, n, 1, k).permute(0, 3, 1, 2)
 
 
-def _convolves(count: int, *factors: Tensor) -> bool:
+def _convolves(count: int, image: Tensor, other: Tensor) -> bool:
     """Whether a product of so many multiplications is left to oneDNN, in full float32."""
-    on_cpu = all(A.device.type == "cpu" and A.dtype == torch.float32 for A in factors)
-    if not on_cpu or count < _MANY_PRODUCTS or _recorded(*factors) or not _has_onednn():
+    on_cpu = all(A.device.type == "cpu" and A.dtype == torch.float32 for A in (image, other))
+    is_small = count < _MANY_PRODUCTS or image.numel() <= _SMALL_IMAGE
+    if is_small or not on_cpu or _recorded(image, other) or not _has_onednn():
         return False
     return torch.backends.mkldnn.conv.fp32_precision in ("none", "ieee")  # type: ignore[attr-defined]
 
