@@ -56,3 +56,11 @@ def test_float32_with_rows_near_points() -> None:
 
 def test_a_cpu_takes_plain_torch() -> None:
     assert engine_for(torch.randn(3, 2), 5) is PlainEngine
+
+
+@pytest.mark.parametrize("n", [50, 1024])
+def test_weights_times_a_matrix_that_is_not_symmetric(n: int) -> None:
+    z, matrix = torch.randn(200, 3), torch.randn(200, 200)
+    block = PlainEngine(z, None).interpolate(torch.randn(n, 3))
+    expected = block.weights.double() @ matrix.double()
+    assert relative_error(block.times(matrix), expected) < 1e-6

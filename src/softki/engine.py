@@ -48,7 +48,7 @@ class Interpolated(Protocol):
         ...
 
     def times(self, matrix: Tensor) -> Tensor:
-        """S times a symmetric matrix (m, m), to the precision of the rows."""
+        """S times a matrix (m, m), to the precision of the rows."""
         ...
 
     def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
@@ -97,7 +97,7 @@ class _Plain:
     temperature: Tensor | None
 
     def times(self, matrix: Tensor) -> Tensor:
-        return linear(self.weights, matrix)
+        return linear(self.weights, matrix.T)
 
     def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
         weighted = gradient.full(self.weights).mul_(self.weights)
