@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from uci import print_versions
@@ -43,18 +44,15 @@ def main() -> None:
     with prepared():
         for n, k, m in ((1024, 8, 512), (1024, 26, 512), (1024, 128, 512), (1024, 512, 512)):
             A, B, C = torch.randn(n, k), torch.randn(m, k), torch.randn(n, m)
-            shapes = f"({n} × {k}) ({k} × {m})"
-            compare(f"A Bᵀ, {shapes}", lambda A=A, B=B: linear(A, B), lambda A=A, B=B: A @ B.T)
-            shapes = f"({m} × {n}) ({n} × {k})"
-            compare(f"CᵀA, {shapes}", lambda A=A, C=C: cross(C, A), lambda A=A, C=C: C.T @ A)
+            what = f"A Bᵀ, ({n} × {k}) ({k} × {m})"
+            compare(what, partial(linear, A, B), partial(torch.matmul, A, B.T))
+            what = f"CᵀA, ({m} × {n}) ({n} × {k})"
+            compare(what, partial(cross, C, A), partial(torch.matmul, C.T, A))
         for m in (500, 512, 1000, 1024, 2000, 2048):
             A = torch.randn(m, m, dtype=torch.float64)
             A = A @ A.T / m + torch.eye(m)
-            compare(
-                f"Cholesky factor, m = {m}",
-                lambda A=A: cholesky_on_cpu(A),
-                lambda A=A: torch.linalg.cholesky_ex(A),
-            )
+            what = f"Cholesky factor, m = {m}"
+            compare(what, partial(cholesky_on_cpu, A), partial(torch.linalg.cholesky_ex, A))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from softki.bench.methods.gp import FullBatchMethod, correlation, scaled, start_
 
 # The cubic weights need two grid points on either side.
 _MARGIN = 2.01
-# With more, `ski` solves by conjugate gradients.
+# Up to so many rows, their covariance matrix is formed and factorised.
 _CHOLESKY_ROWS = 8_000
 
 
@@ -40,6 +40,7 @@ class _OnGrid(FullBatchMethod):
         """Learn, on a grid over the range of X."""
         self._low, self._high = X.min(0), X.max(0)
         super().fit(X, y)
+        self.facts["solver"] = "cholesky" if len(y) <= _CHOLESKY_ROWS else "cg"
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation at the rows of X, moved into the range."""
@@ -50,6 +51,7 @@ class _OnGrid(FullBatchMethod):
     def _options(self) -> ExitStack:
         stack = ExitStack()
         stack.enter_context(options.fast_pred_var())
+        stack.enter_context(options.max_cholesky_size(_CHOLESKY_ROWS))
         return stack
 
     def _grid(self, columns: list[int], size: int, correlations: Kernel) -> Kernel:
@@ -86,15 +88,8 @@ class SKI(_OnGrid):
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:
         """Learn, in the way that the number of rows allows."""
-        dense = len(y) <= _CHOLESKY_ROWS
-        self.dtype = torch.float64 if dense else torch.float32
+        self.dtype = torch.float64 if len(y) <= _CHOLESKY_ROWS else torch.float32
         super().fit(X, y)
-        self.facts["solver"] = "cholesky" if dense else "cg"
-
-    def _options(self) -> ExitStack:
-        stack = super()._options()
-        stack.enter_context(options.max_cholesky_size(_CHOLESKY_ROWS))
-        return stack
 
     def _kernel(self, x: Tensor, likelihood: GaussianLikelihood) -> Kernel:
         n, d = x.shape
@@ -116,8 +111,8 @@ class SKIP(_OnGrid):
     them, which GPyTorch finds by Lanczos' method, merging one column after the other. So the
     covariance of the training rows is approximate, while that between test and training rows
     is not; where the rank is too low for the lengthscales the two do not fit together, and
-    predictions are bad. Up to 800 rows GPyTorch uses Cholesky factors instead, which are exact.
-    Variances are by LOVE, as for `ski`.
+    predictions are bad. Up to 8,000 rows GPyTorch factorises the covariance matrix instead, which
+    is exact. Variances are by LOVE, as for `ski`.
 
     Settings:
         grid_size: points of every grid.
