@@ -42,17 +42,24 @@ def main() -> None:
     print_versions("cpu")
     print(f"{torch.backends.cpu.get_cpu_capability()} instructions")
     with prepared():
-        for n, k, m in ((1024, 8, 512), (1024, 26, 512), (1024, 128, 512), (1024, 512, 512)):
+        for n, k, m in (
+            (64, 512, 512),
+            (1024, 8, 512),
+            (1024, 26, 512),
+            (1024, 128, 512),
+            (1024, 512, 512),
+            (1024, 2048, 2048),
+        ):
             A, B, C = torch.randn(n, k), torch.randn(m, k), torch.randn(n, m)
             what = f"A Bᵀ, ({n} × {k}) ({k} × {m})"
             compare(what, partial(linear, A, B), partial(torch.matmul, A, B.T))
             what = f"CᵀA, ({m} × {n}) ({n} × {k})"
             compare(what, partial(cross, C, A), partial(torch.matmul, C.T, A))
-        for m in (500, 512, 1000, 1024, 2000, 2048):
+        for m in (500, 512, 1000, 1024, 1536, 2048):
             A = torch.randn(m, m, dtype=torch.float64)
             A = A @ A.T / m + torch.eye(m)
-            what = f"Cholesky factor, m = {m}"
-            compare(what, partial(cholesky_on_cpu, A), partial(torch.linalg.cholesky_ex, A))
+            plain = partial(torch.linalg.cholesky_ex, A, upper=True)
+            compare(f"upper Cholesky factor, m = {m}", partial(cholesky_on_cpu, A), plain)
 
 
 if __name__ == "__main__":

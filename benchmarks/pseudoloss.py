@@ -4,7 +4,7 @@
 
 1,024 rows of the robot arm, a model that was fitted to others, 16 probes, a residual of 1e-3. Times
 are of the two solves of the same system: ours with Nyström's preconditioner, and `linear_cg` with
-`pivoted_cholesky`, which softki used before.
+`pivoted_cholesky`.
 """
 
 from __future__ import annotations

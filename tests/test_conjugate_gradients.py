@@ -60,6 +60,37 @@ def test_a_matrix_that_is_not_positive_definite_gives_no_infinite_solution() -> 
     assert not converged
 
 
+def test_a_column_is_left_as_it_is_once_the_matrix_is_not_positive_definite_in_it() -> None:
+    Q = torch.linalg.qr(
+        torch.randn(20, 20, dtype=F64, generator=torch.Generator().manual_seed(0))
+    ).Q
+    values = torch.linspace(1, 10, 20, dtype=F64)
+    values[7] = -3
+    A, right = (Q * values) @ Q.T, right_hand_sides(20, 3)
+    size = torch.linalg.vector_norm(right, dim=0)
+    early, late = (conjugate_gradients(A.matmul, right, 1e-9, n).solution / size for n in (25, 90))
+    torch.testing.assert_close(early, late, rtol=0, atol=0)
+    assert bool((torch.linalg.vector_norm(A @ late - right / size, dim=0) > 1e-9).all())
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_the_size_of_a_right_hand_side_does_not_matter(scale: float, dtype: torch.dtype) -> None:
+    scale = scale if dtype == torch.float32 else scale**6
+    A, right = torch.diag(torch.tensor([1.0, 2.0, 4.0], dtype=dtype)), torch.ones(3, 2, dtype=dtype)
+    solution, converged = conjugate_gradients(A.matmul, scale * right, 1e-5, 20)
+    assert converged
+    torch.testing.assert_close(solution / scale, 1 / A.diagonal()[:, None].expand(3, 2))
+
+
+def test_nothing_to_solve_and_no_steps() -> None:
+    A = torch.eye(3, dtype=F64)
+    assert conjugate_gradients(A.matmul, torch.ones(3, 0, dtype=F64), 1e-6, 10).converged
+    solution, converged = conjugate_gradients(A.matmul, torch.ones(3, 1, dtype=F64), 1e-6, 0)
+    assert not converged
+    assert not solution.any()
+
+
 @pytest.mark.parametrize("where", ["matrix", "right"])
 def test_what_is_not_finite_is_an_error(where: str) -> None:
     A, right = positive_definite(20, 1e2), right_hand_sides(20, 2)

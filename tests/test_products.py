@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 
@@ -61,11 +59,22 @@ def test_the_inverse_by_doubling(m: int) -> None:
     assert relative_error(lower_solver(L)(right), expected) < 1e-14
 
 
+@pytest.fixture
+def onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions also where they are not faster, and also for a small product."""
+    if not (torch.backends.mkldnn.is_available() and hasattr(torch.backends.mkldnn, "conv")):
+        pytest.skip("this torch has no oneDNN, or does not tell its precision")
+    monkeypatch.setattr(products, "_has_onednn", lambda: True)
+    monkeypatch.setattr(products, "_MANY_PRODUCTS", 1)
+
+
+@pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shape", [(3, 4, 5), (1024, 128, 512), (5000, 65, 77), (1, 5000, 5000)])
+@pytest.mark.parametrize("shape", [(3, 4, 5), (1024, 128, 512), (5000, 65, 77), (257, 80, 1)])
 def test_a_product_is_as_exact_by_convolution(shape: tuple[int, int, int], threads: int) -> None:
     n, k, m = shape
     A, B, bias = torch.randn(n, k), torch.randn(m, k), torch.randn(m)
+    assert products._convolves(n * k * m, A, B) == (n > 3)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -80,28 +89,59 @@ def test_a_product_is_as_exact_by_convolution(shape: tuple[int, int, int], threa
     assert ((product - exact - bias).abs() <= limit + 1e-6).all()
 
 
-@pytest.mark.parametrize(("precision", "convolved"), [("none", True), ("bf16", False)])
-def test_a_convolution_in_fewer_bits_is_not_used(
-    precision: str, convolved: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which processors do multiply in bfloat16 then is another matter."""
-    calls: list[object] = []
-    monkeypatch.setattr(products, "_has_onednn", lambda: True)
-    monkeypatch.setattr(products.functional, "conv2d", lambda *args, **_: calls.append(args))
+@pytest.mark.usefixtures("onednn")
+def test_what_is_not_left_to_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    A, B = torch.randn(2048, 128), torch.randn(256, 128)
+    count = 2048 * 128 * 256
+    assert products._convolves(count, A, B)
+    assert not products._convolves(count, A.double(), B.double())
+    assert not products._convolves(count, A[:200], B)  # few rows
+    assert not products._convolves(count, A[:, :8], B[:, :8])  # a small image
+    assert not products._convolves(count, A, B.requires_grad_())
+    with torch.no_grad():
+        assert products._convolves(count, A, B)
+        torch.backends.mkldnn.set_flags(_enabled=False)
+        try:
+            assert not products._convolves(count, A, B)
+        finally:
+            torch.backends.mkldnn.set_flags(_enabled=True)
+        monkeypatch.setattr(products, "_MANY_PRODUCTS", count + 1)
+        assert not products._convolves(count, A, B)
+
+
+@pytest.mark.usefixtures("onednn")
+def test_fewer_bits_are_not_asked_for() -> None:
+    """A user may have convolutions in bfloat16; which processors heed that is another matter."""
+    A, B = torch.randn(2048, 128), torch.randn(256, 128)
     convolutions = torch.backends.mkldnn.conv  # type: ignore[attr-defined]
-    convolutions.fp32_precision = precision
+    convolutions.fp32_precision = "bf16"
     try:
-        with contextlib.suppress(AttributeError):  # of the None that stands for a product
-            linear(torch.randn(2048, 128), torch.randn(256, 128))
+        assert not products._convolves(2048 * 128 * 256, A, B)
     finally:
         convolutions.fp32_precision = "none"
-    assert bool(calls) == convolved
 
 
+def test_a_torch_that_does_not_tell_its_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Backend:
+        @staticmethod
+        def is_available() -> bool:
+            return True
+
+    monkeypatch.setattr(torch.backends, "mkldnn", Backend)
+    products._has_onednn.cache_clear()
+    try:
+        assert not products._has_onednn()
+        assert linear(torch.randn(2048, 128), torch.randn(256, 128)).shape == (2048, 256)
+    finally:
+        products._has_onednn.cache_clear()
+
+
+@pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("shape", [(4, 3, 5), (1024, 512, 26), (5000, 65, 77)])
 def test_a_cross_product_is_as_exact_by_convolution(shape: tuple[int, int, int]) -> None:
     n, k, m = shape
     A, B = torch.randn(n, k), torch.randn(n, m)
+    assert products._convolves(n * k * m, B, A) == (n > 4)
     limit = 1e-6 * torch.linalg.norm(A, dim=0)[:, None] * torch.linalg.norm(B, dim=0)
     for left in (A, A.T.contiguous().T):
         assert ((cross(left, B) - A.double().T @ B.double()).abs() <= limit).all()

@@ -26,7 +26,11 @@ _STRETCH = 10
 
 
 class CGResult(NamedTuple):
-    """Solutions, and whether their mean relative residual reached the tolerance."""
+    """Solutions, and whether their mean relative residual reached the tolerance.
+
+    The residual is the r above. In float32, and with a large condition, that of the solution can be
+    larger.
+    """
 
     solution: Tensor  # (n, c)
     converged: bool
@@ -56,21 +60,25 @@ def conjugate_gradients(
         >>> conjugate_gradients(A.matmul, torch.ones(2, 1), 1e-6, 20).solution.T
         tensor([[1.0000, 0.5000]])
     """
+    if not right.numel():
+        return CGResult(torch.zeros_like(right), True)
     precondition = preconditioner or torch.clone
-    size = torch.linalg.vector_norm(right, dim=0)
-    size = torch.where(size > 0, size, 1)  # (c,)
+    size = _size(right)
     x, r = torch.zeros_like(right), right / size
     z = precondition(r)
     p, rz = z.clone(), _dot(r, z)
-    residual = math.inf
+    is_positive = torch.ones_like(rz, dtype=torch.bool)  # as far as is known, by column
+    residual = 1.0
     for step in range(1, max_iterations + 1):
         Ap = matmul(p)
-        alpha = _ratio(rz, _dot(p, Ap))
+        curvature = _dot(p, Ap)
+        is_positive &= ~(curvature <= 0)  # what is not a number goes on, to be noticed
+        alpha = torch.where(is_positive, rz / curvature, 0)
         x.addcmul_(p, alpha)
         r.addcmul_(Ap, alpha, value=-1)
         z = precondition(r)
         before, rz = rz, _dot(r, z)
-        p = torch.addcmul(z, p, _ratio(rz, before))
+        p = torch.addcmul(z, p, torch.where(before <= 0, 0, rz / before))
         if step % _STRETCH == 0 or step == max_iterations:
             residual = float(torch.linalg.vector_norm(r, dim=0).mean())
             if residual <= tolerance or not math.isfinite(residual):
@@ -80,11 +88,14 @@ def conjugate_gradients(
     return CGResult(x.mul_(size), residual <= tolerance)
 
 
+def _size(right: Tensor) -> Tensor:
+    """The norm of every column (c,), 1 for one of zeros; squares of its numbers may overflow."""
+    largest = right.abs().amax(0)
+    largest = torch.where(largest == 0, 1, largest)
+    norm = torch.linalg.vector_norm(right / largest, dim=0)
+    return largest * torch.where(norm == 0, 1, norm)
+
+
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     """Of every column, (c,)."""
     return (a * b).sum(0)
-
-
-def _ratio(above: Tensor, below: Tensor) -> Tensor:
-    """The quotient, or 0 where it is divided by what should be positive, and is not."""
-    return torch.where(below <= 0, 0, above / below)

@@ -4,9 +4,9 @@ A symmetric product is computed by the blocks on and above (or below) its diagon
 of a triangular factor are left out. On a CPU both operands are read along their rows, which BLAS
 does fastest; on a GPU only products of many rows are worth several calls.
 
-Torch multiplies float32 matrices on a CPU by MKL, which is slow where the processor is not
-Intel's, and convolves by oneDNN, which is not: large products are therefore written as convolutions
-with a kernel of one pixel, which are the same sums of the same products.
+Torch multiplies float32 matrices on a CPU by MKL and convolves by oneDNN, which on an AMD processor
+with AVX-512 is twice as fast. There, large products are therefore written as convolutions with a
+kernel of one pixel, which are the same sums of the same products.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from softki.triton_check import triton_trouble
 _BLOCKS = 4
 # From these on, blocks pay.
 _MANY_POINTS, _MANY_ROWS = 256, 1 << 14
-# Multiplications from which on a convolution pays, and numbers in an image up to which torch
-# does not give it to oneDNN.
-_MANY_PRODUCTS, _SMALL_IMAGE = 1 << 23, 20_480
-# It does nothing to a kernel of one pixel, and torch's own way, which is slower, cannot do it.
+# Multiplications, and rows, from which on a convolution pays: it first puts the kernel into another
+# order. Images of fewer numbers torch does not give to oneDNN.
+_MANY_PRODUCTS, _MANY_PIXELS, _LARGE_IMAGE = 1 << 23, 256, 20_481
+# With one thread torch gives a kernel of one pixel to oneDNN only where it is dilated, by which it
+# does not change.
 _DILATION = 2
-# Bytes after which addresses share a place in the cache, and columns that move them apart.
-_PAGE, _BORDER = 4096, 8
+# Bytes after which addresses share a place in the cache, the longest columns for which that
+# decides, and rows that move them apart.
+_PAGE, _LONGEST, _BORDER = 4096, 12_288, 8
 # Blocks that an inverse begins with, and the largest matrix that is inverted by them.
 _BASE, _MAX_INVERSE = 16, 2048
 
@@ -74,18 +76,20 @@ def _pixels(A: Tensor) -> Tensor:
 def _convolves(count: int, image: Tensor, other: Tensor) -> bool:
     """Whether a product of so many multiplications is left to oneDNN, in full float32."""
     on_cpu = all(A.device.type == "cpu" and A.dtype == torch.float32 for A in (image, other))
-    is_small = count < _MANY_PRODUCTS or image.numel() <= _SMALL_IMAGE
-    if is_small or not on_cpu or _recorded(image, other) or not _has_onednn():
+    is_large = (
+        count >= _MANY_PRODUCTS and len(image) >= _MANY_PIXELS and image.numel() >= _LARGE_IMAGE
+    )
+    if not (is_large and on_cpu) or _recorded(image, other) or not _has_onednn():
         return False
-    return torch.backends.mkldnn.conv.fp32_precision in ("none", "ieee")  # type: ignore[attr-defined]
+    precision = torch.backends.mkldnn.conv.fp32_precision  # type: ignore[attr-defined]
+    return bool(torch.backends.mkldnn.enabled) and precision in ("none", "ieee")
 
 
 @cache
 def _has_onednn() -> bool:
-    """Whether oneDNN is there, and has the instructions with which it is faster."""
-    return (
-        torch.backends.mkldnn.is_available() and "AVX512" in torch.backends.cpu.get_cpu_capability()
-    )
+    """Whether oneDNN is there, tells its precision, and has the instructions it is taken for."""
+    backend, capability = torch.backends.mkldnn, torch.backends.cpu.get_cpu_capability()
+    return backend.is_available() and hasattr(backend, "conv") and "AVX512" in capability
 
 
 def gram(A: Tensor) -> Tensor:
@@ -165,8 +169,9 @@ def congruence(L: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
 def cholesky_on_cpu(A: Tensor) -> tuple[Tensor, Tensor]:
     """The lower factor of A (m, m), and LAPACK's info, which is not 0 where there is none.
 
-    LAPACK is a quarter faster at the upper factor, and half as fast where columns lie a multiple
-    of 4 kB apart, which share their places in the cache. There, A gets a border of the identity.
+    LAPACK is faster at the upper factor, and takes up to twice as long where columns lie a
+    multiple of 4 kB apart, which share their places in the cache. Such an A (m = 512, 1,024 and
+    1,536 in float64) gets a border of the identity.
 
     Example:
         >>> cholesky_on_cpu(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))[0]
@@ -174,7 +179,8 @@ def cholesky_on_cpu(A: Tensor) -> tuple[Tensor, Tensor]:
                 [1., 1.]])
     """
     m = len(A)
-    if _recorded(A) or m * A.element_size() % _PAGE:
+    column = m * A.element_size()
+    if _recorded(A) or column % _PAGE or column > _LONGEST:
         upper, info = torch.linalg.cholesky_ex(A, upper=True)
         return upper.T, info
     bordered = torch.eye(m + _BORDER, dtype=A.dtype, device=A.device)

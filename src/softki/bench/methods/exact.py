@@ -22,7 +22,8 @@ from softki.bench.methods.dense import (
 from softki.bench.methods.gp import FullBatchMethod, correlation, scaled
 from softki.exceptions import InvalidInputError
 
-_CHOLESKY_ROWS = {"cpu": 8_000, "cuda": 60_000}
+# On CUDA below √2³¹: beyond, the index of an element of K does not fit 32 bits.
+_CHOLESKY_ROWS = {"cpu": 8_000, "cuda": 45_000}
 
 
 class Exact(FullBatchMethod):
@@ -42,7 +43,7 @@ class Exact(FullBatchMethod):
     Settings:
         epochs, learning_rate: of Adam, all rows in every step; fewer if the objective rests.
         start_rows, epochs_on_all: see above; the rate of these last steps is half of the other.
-        cholesky_rows: None for 8,000 on a CPU and 60,000 on CUDA.
+        cholesky_rows: None for 8,000 on a CPU and 45,000 on CUDA.
         keops: conjugate gradients at any size with KeOps, which never stores K; needs pykeops.
     """
 

@@ -32,6 +32,11 @@ _CHOLESKY_ROWS = 8_000
 class _OnGrid(FullBatchMethod):
     """A kernel on a grid over the range of the training rows.
 
+    Up to 8,000 rows GPyTorch forms the covariance matrix of the rows and factorises it, in float64.
+    Beyond, it solves by conjugate gradients and estimates log determinants from random probes, in
+    float32, and variances are by LOVE, from a Lanczos decomposition of rank 100: where there is
+    little noise, errors and variances then come out too large.
+
     A grid does not extrapolate: what lies outside of the range is moved to its edge, and
     `facts["clamped_rows"]` counts such rows of the latest prediction.
     """
@@ -39,8 +44,10 @@ class _OnGrid(FullBatchMethod):
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:
         """Learn, on a grid over the range of X."""
         self._low, self._high = X.min(0), X.max(0)
+        dense = len(y) <= _CHOLESKY_ROWS
+        self.dtype = torch.float64 if dense else torch.float32
         super().fit(X, y)
-        self.facts["solver"] = "cholesky" if len(y) <= _CHOLESKY_ROWS else "cg"
+        self.facts["solver"] = "cholesky" if dense else "cg"
 
     def predict(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation at the rows of X, moved into the range."""
@@ -71,10 +78,7 @@ class _OnGrid(FullBatchMethod):
 class SKI(_OnGrid):
     """KISS-GP: one grid over all columns, so that there can be few of them.
 
-    Up to 8,000 rows GPyTorch forms the covariance matrix of the rows, and factorises it, in
-    float64. Beyond, it solves by conjugate gradients and estimates log determinants from random
-    probes, in float32, and variances are by LOVE, from a Lanczos decomposition of rank 100: where
-    there is little noise, errors are then a hundred times as large, and variances too.
+    Solved by Cholesky factors up to 8,000 rows, and by conjugate gradients beyond.
 
     Settings:
         grid_size: points a column; None for n^(1/d), as many grid points as rows, within 10
@@ -85,11 +89,6 @@ class SKI(_OnGrid):
     name = "ski"
     max_columns = 4
     defaults: ClassVar[dict[str, Any]] = {"grid_size": None, "epochs": 200, "learning_rate": 0.1}
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Learn, in the way that the number of rows allows."""
-        self.dtype = torch.float64 if len(y) <= _CHOLESKY_ROWS else torch.float32
-        super().fit(X, y)
 
     def _kernel(self, x: Tensor, likelihood: GaussianLikelihood) -> Kernel:
         n, d = x.shape
@@ -107,12 +106,11 @@ class SKI(_OnGrid):
 class SKIP(_OnGrid):
     """SKIP: the product of one-dimensional SKI kernels, each on its own grid.
 
-    To multiply a vector with an elementwise product of matrices takes low-rank factors of
-    them, which GPyTorch finds by Lanczos' method, merging one column after the other. So the
-    covariance of the training rows is approximate, while that between test and training rows
-    is not; where the rank is too low for the lengthscales the two do not fit together, and
-    predictions are bad. Up to 8,000 rows GPyTorch factorises the covariance matrix instead, which
-    is exact. Variances are by LOVE, as for `ski`.
+    Up to 8,000 rows the covariance matrix is formed and factorised. Beyond, to multiply a vector
+    with an elementwise product of matrices takes low-rank factors of them, which GPyTorch finds
+    by Lanczos' method, merging one column after the other. So the covariance of the training rows
+    is approximate, while that between test and training rows is not; where the rank is too low
+    for the lengthscales the two do not fit together, and predictions are bad.
 
     Settings:
         grid_size: points of every grid.
