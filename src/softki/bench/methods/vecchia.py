@@ -31,7 +31,7 @@ class GPBoostVecchia(Method):
             gpboost: Any = import_module("gpboost")
         except ImportError as error:
             raise InvalidInputError(
-                f"{self.name} needs the package gpboost: pip install gpboost"
+                f"{self.name} needs the package gpboost: pip install gpboost ({error})"
             ) from error
         self.facts = {}
         with noted_warnings(self.facts), timed(self.facts, self.device):
