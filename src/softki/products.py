@@ -180,7 +180,7 @@ def cholesky_on_cpu(A: Tensor) -> tuple[Tensor, Tensor]:
     """
     m = len(A)
     column = m * A.element_size()
-    if _recorded(A) or column % _PAGE or column > _LONGEST:
+    if column % _PAGE or column > _LONGEST:
         upper, info = torch.linalg.cholesky_ex(A, upper=True)
         return upper.T, info
     bordered = torch.eye(m + _BORDER, dtype=A.dtype, device=A.device)
