@@ -14,9 +14,9 @@ import torch
 from uci import load, print_versions
 
 from softki import FitSettings, SoftKI, fit
-from softki.initialization import initial_points
-from softki.kernels import Matern32
+from softki.kernels.stationary import Matern32
 from softki.metrics import gaussian_nll, rmse
+from softki.training.initialization import initial_points
 
 DEFAULT = FitSettings()
 DATA = ["pol", "kin40k", "pumadyn32nm", "aspirin/inverse"]

@@ -26,8 +26,8 @@ from softki.bench.record import Record
 from softki.bench.registry import select
 from softki.bench.results import Results
 from softki.bench.runner import Plan, run_all
-from softki.calibration import Calibration, Unseen, calibrate_row_weights
-from softki.kernels import make_kernel
+from softki.kernels.stationary import make_kernel
+from softki.posterior.calibration import Calibration, Unseen, calibrate_row_weights
 
 Said = Mapping[float, tuple[Unseen, Tensor]]
 
@@ -55,32 +55,39 @@ def _nll(figures: object) -> float:
 def _calibrated_by(change: Callable[[Said], Said]) -> object:
     """Calibrate by other predictions than the posteriors'."""
     return patch(
-        "softki.inference.calibrate_row_weights", lambda said: calibrate_row_weights(change(said))
+        "softki.training.inference.calibrate_row_weights",
+        lambda said: calibrate_row_weights(change(said)),
     )
 
 
 # What is patched to turn a default off.
 OFF: dict[str, Callable[[], object]] = {
-    "error in the score": lambda: patch("softki.report.HeldOut.score", property(_nll)),
-    "shrinkage": lambda: patch("softki.calibration.TARGET_VARIANCE", 1e300),
-    "slower points": lambda: patch("softki.adam._POINT_COLUMNS", math.inf),
+    "error in the score": lambda: patch("softki.training.report.HeldOut.score", property(_nll)),
+    "shrinkage": lambda: patch("softki.posterior.calibration.TARGET_VARIANCE", 1e300),
+    "slower points": lambda: patch("softki.training.optimizer._POINT_COLUMNS", math.inf),
     "weight in the variance": lambda: _calibrated_by(
         lambda said: {weight: (unseen, said[1.0][1]) for weight, (unseen, _) in said.items()}
     ),
     "weight in the mean": lambda: _calibrated_by(
         lambda said: {weight: (said[1.0][0], variance) for weight, (_, variance) in said.items()}
     ),
-    "widening": lambda: patch.multiple("softki.calibration", _BELIEVED=math.inf, _FITTED=0),
-    "start of the noise": lambda: patch("softki.starting.set_initial_noise", lambda *_: None),
+    "widening": lambda: patch.multiple(
+        "softki.posterior.calibration", _BELIEVED=math.inf, _FITTED=0
+    ),
+    "start of the noise": lambda: patch(
+        "softki.training.initialization.set_initial_noise", lambda *_: None
+    ),
     "cap on lengthscales": lambda: patch(
-        "softki.starting.make_kernel",
+        "softki.training.initialization.make_kernel",
         lambda kernel, columns, cap: make_kernel(kernel, columns, 5.0),
     ),
-    "smooth candidate": lambda: patch("softki.sizes._SMOOTH_ROWS", {True: 0, False: 0}),
+    "smooth candidate": lambda: patch(
+        "softki.estimator.defaults._SMOOTH_ROWS", {True: 0, False: 0}
+    ),
     "variance of the training rows": lambda: patch.object(
         Calibration, "for_more_rows", lambda self, share: self
     ),
-    "folds": lambda: patch("softki.estimator.FEW_ROWS", 0),
+    "folds": lambda: patch("softki.estimator.regressor.FEW_ROWS", 0),
 }
 FIXED = {"points": 512, "batch_size": 1024, "steps": 600}
 

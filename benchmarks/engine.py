@@ -28,20 +28,20 @@ from torch import Tensor, nn
 from uci import print_versions
 
 from softki import FitSettings, SoftKI
-from softki.adam import make_adam
 from softki.batches import Data
 from softki.bench.memory import PeakMemory
-from softki.cuda_graph import Gathered, GraphSteps, why_not
-from softki.engine import engine_for
-from softki.in_memory import InMemoryRows
-from softki.inference import posterior_of, statistics_of
-from softki.kernels import Matern32
-from softki.objective import backward, exact
-from softki.posterior import Posterior
-from softki.runtime import prepared
+from softki.interpolation.backends import engine_for
+from softki.kernels.stationary import Matern32
+from softki.objective.exact import backward, exact
+from softki.posterior.functions import Posterior
+from softki.training.cuda_graph import Gathered, GraphSteps, why_not
+from softki.training.data import InMemoryRows
+from softki.training.inference import posterior_of, statistics_of
+from softki.training.optimizer import make_adam
+from softki.training.runtime import prepared
 
 DIMENSIONS = {"cpu": (8, 26, 128), "cuda": (8, 32, 385)}
-# As in softki.triton_kernels, which needs Triton to be read.
+# As in softki.interpolation._triton, which needs Triton to be read.
 _MANY_ROWS = 8192
 
 

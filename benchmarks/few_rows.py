@@ -19,11 +19,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from softki import FitSettings, SoftKIRegressor, adam
+from softki import FitSettings, SoftKIRegressor
 from softki.bench.datasets import load
 from softki.bench.splits import SPLITS
+from softki.estimator.defaults import Size, sizes_for
 from softki.metrics import gaussian_nll, rmse
-from softki.sizes import Size, sizes_for
+from softki.training import optimizer as adam
 
 ROWS, JUDGED = 800, 2000
 DATA = "concrete,energy,airfoil,kin40k,pol,elevators,protein,pumadyn32nm,ethanol/inverse"
@@ -68,8 +69,8 @@ def figures(data: str, seed: int, variant: str) -> tuple[float, float]:
 
     rate = adam.point_rate
     with ExitStack() as stack:
-        stack.enter_context(patch("softki.estimator.sizes_for", sizes))
-        stack.enter_context(patch("softki.adam.point_rate", point_rate))
+        stack.enter_context(patch("softki.estimator.regressor.sizes_for", sizes))
+        stack.enter_context(patch("softki.training.optimizer.point_rate", point_rate))
         model = SoftKIRegressor(device="cpu", random_state=seed, **parameters)
         model.fit(X[inner], y[inner])
     mean, std = model.predict(X[judged], return_std=True)

@@ -20,9 +20,9 @@ import torch
 from softki import SoftKIRegressor
 from softki.bench.datasets import load
 from softki.bench.splits import SPLITS
-from softki.calibration import ROW_WEIGHTS, Calibration, Unseen, calibrate_row_weights
-from softki.inference import posterior_of
 from softki.metrics import gaussian_nll, rmse
+from softki.posterior.calibration import ROW_WEIGHTS, Calibration, Unseen, calibrate_row_weights
+from softki.training.inference import posterior_of
 
 Said = dict[float, tuple[Unseen, torch.Tensor]]
 
@@ -40,7 +40,7 @@ def run(data: str, seed: int) -> None:
         seen.append(said)
         return calibrate_row_weights(said)
 
-    with patch("softki.inference.calibrate_row_weights", calibrate):
+    with patch("softki.training.inference.calibrate_row_weights", calibrate):
         model = SoftKIRegressor(random_state=seed, device="cpu").fit(X[rows], y[rows])
     fit, [said] = model.fit_, seen
     chosen = fit.report.calibration

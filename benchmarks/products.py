@@ -2,7 +2,8 @@
 
     .venv/bin/python benchmarks/products.py
 
-Products of rows in float32 (`softki.products.linear` and `cross`), Cholesky factors in float64.
+Products of rows in float32 (`softki.linalg.products.linear` and `cross`), Cholesky factors in
+float64.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from functools import partial
 import torch
 from uci import print_versions
 
-from softki.products import cholesky_on_cpu, cross, linear
-from softki.runtime import prepared
+from softki.linalg.products import cholesky_on_cpu, cross, linear
+from softki.training.runtime import prepared
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 15) -> float:

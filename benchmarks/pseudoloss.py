@@ -22,10 +22,10 @@ from uci import print_versions
 
 from softki import FitSettings, fit
 from softki.batches import Batch
-from softki.conjugate_gradients import Map, conjugate_gradients
 from softki.data import robot_arm
-from softki.hutchinson import covariance_of, woodbury_preconditioner
-from softki.rows import Rows
+from softki.features import Rows
+from softki.linalg.conjugate_gradients import Map, conjugate_gradients
+from softki.objective.hutchinson import covariance_of, woodbury_preconditioner
 
 PROBES, RANK, TOLERANCE, STEPS = 16, 64, 1e-3, 200
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from softki import SoftKIRegressor
 from softki.data import robot_arm
-from softki.kernels import StationaryKernel
+from softki.kernels.stationary import StationaryKernel
 
 
 def functions(x: np.ndarray, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, int]]:

@@ -30,15 +30,14 @@ from uci import print_versions
 
 from softki import FitSettings, SoftKI
 from softki.batches import Data
-from softki.in_memory import InMemoryRows
-from softki.inference import statistics_of
-from softki.joining import joined_processes
-from softki.kernels import Matern32
-from softki.objective import backward, exact
-from softki.processes import ALONE, Processes
-from softki.runtime import prepared
+from softki.kernels.stationary import Matern32
+from softki.objective.exact import backward, exact
+from softki.parallel.groups import joined_processes
+from softki.parallel.processes import ALONE, Processes
 from softki.streaming import StreamedRows, open_source
-from softki.training_data import TrainingData
+from softki.training.data import InMemoryRows, TrainingData
+from softki.training.inference import statistics_of
+from softki.training.runtime import prepared
 
 CPU = {"rows": 200_000, "columns": 10, "points": 512, "batch": 4096}
 CUDA = {"rows": 20_000_000, "columns": 11, "points": 512, "batch": 8192}

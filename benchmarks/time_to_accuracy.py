@@ -20,9 +20,9 @@ from uci import load
 
 from softki import Event, FitReport, FitSettings
 from softki.batches import Data
-from softki.in_memory import InMemoryRows, Split
-from softki.starting import initial_model
-from softki.training import Trainer
+from softki.training.data import InMemoryRows, Split
+from softki.training.initialization import initial_model
+from softki.training.trainer import Trainer
 
 TARGETS = {"kin40k": 0.169, "protein": 0.596, "pol": 0.075, "houseelectric": 0.047}
 

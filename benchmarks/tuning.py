@@ -6,7 +6,7 @@
 A run is a line of JSON. `--show` prints, for each data set, the RMSE as a multiple of that of the
 baseline and the NLL above it, the mean over splits: 512 points, 1,024 rows a step and lengthscales
 up to 5, or (2k) 2,048 points and 4,096 rows a step on larger data; or the defaults, whose variants
-have the sizes that `softki.sizes` gives. `--data kin40k:900` fits to 900 rows only.
+have the sizes that `softki.estimator.defaults` gives. `--data kin40k:900` fits to 900 rows only.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ import numpy as np
 import torch
 from sklearn.linear_model import LinearRegression
 
-from softki import SoftKIRegressor, adam
+from softki import SoftKIRegressor
 from softki.bench.datasets import load
 from softki.bench.splits import SPLITS
+from softki.estimator.defaults import Size
 from softki.metrics import coverage, gaussian_nll, rmse
-from softki.report import HeldOut
-from softki.sizes import Size
-from softki.starting import new_report
-from softki.training import Trainer
+from softki.training import optimizer as adam
+from softki.training.initialization import new_report
+from softki.training.report import HeldOut
+from softki.training.trainer import Trainer
 
 SMALL = {"points": 512, "batch_size": 1024, "steps": 1200, "max_lengthscale": 5.0}
 LARGE = SMALL | {"points": 2048, "batch_size": 4096}
@@ -197,14 +198,18 @@ def run(data: str, seed: int, variant: str, device: str) -> dict[str, Any]:
     held_out: Any = "auto" if size is None else 0.1
     with ExitStack() as stack:
         for change in (
-            patch("softki.adam.point_rate", lambda *given: factor * point_rate(*given)),
-            patch("softki.selection.Trainer", trainer),
-            patch("softki.cross_validation.Trainer", trainer),
+            patch(
+                "softki.training.optimizer.point_rate", lambda *given: factor * point_rate(*given)
+            ),
+            patch("softki.training.model_selection.Trainer", trainer),
+            patch("softki.training.cross_validation.Trainer", trainer),
         ):
             stack.enter_context(change)
         if size is not None:
             only = Size(**size)
-            sizes = patch("softki.estimator.sizes_for", lambda count, _: [only.within(count)])
+            sizes = patch(
+                "softki.estimator.regressor.sizes_for", lambda count, _: [only.within(count)]
+            )
             stack.enter_context(sizes)
         trend = LinearRegression().fit(X[rows], y[rows]).predict(X)
         y = y - trend if other.get("mean") == "linear" else y

@@ -17,9 +17,11 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 import softki
-from softki import engine, kernels, products
 from softki.bench import datasets
 from softki.data import split_indices
+from softki.interpolation import backends as engine
+from softki.kernels import stationary as kernels
+from softki.linalg import products
 from softki.metrics import coverage, gaussian_nll, rmse
 
 

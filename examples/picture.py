@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from softki import FitSettings, fit
-from softki.interpolation import interpolation_weights
+from softki.interpolation.weights import interpolation_weights
 
 TARGET = Path(__file__).parent.parent / "docs" / "images" / "one_dimension.png"
 

@@ -21,12 +21,13 @@ import torch
 import torch.distributed as dist
 
 import softki
-from softki import Event, Fit, FitSettings, SoftKIRegressor, atomic, fit, fit_rows
+from softki import Event, Fit, FitSettings, SoftKIRegressor, fit, fit_rows
 from softki.data import robot_arm
-from softki.digest import digest_of
 from softki.exceptions import ProcessError
-from softki.hutchinson import Hutchinson
-from softki.joining import joined_processes
+from softki.files import atomic
+from softki.files.digest import digest_of
+from softki.objective.hutchinson import Hutchinson
+from softki.parallel.groups import joined_processes
 from softki.streaming import StreamedRows, open_source
 
 SETTINGS = FitSettings(points=12, steps=48, batch_size=64, patience=None, seed=3)
@@ -112,14 +113,14 @@ def kill_in_writing(number: int, moment: str) -> None:
 
 def kill_in_finishing() -> None:
     """Be killed when the first checkpoint of a fit that is done is removed."""
-    original = softki.checkpoints.CheckpointFolder.finish
+    original = softki.training.checkpoints.CheckpointFolder.finish
 
     def finish(self: Any) -> None:
-        softki.checkpoints._remove(softki.checkpoints._files(self.folder)[:1])
+        softki.training.checkpoints._remove(softki.training.checkpoints._files(self.folder)[:1])
         kill()
         original(self)
 
-    softki.checkpoints.CheckpointFolder.finish = finish  # type: ignore[method-assign]
+    softki.training.checkpoints.CheckpointFolder.finish = finish  # type: ignore[method-assign]
 
 
 def join(rank: int, job: dict[str, Any]) -> None:

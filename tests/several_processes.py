@@ -23,14 +23,16 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from softki import FitSettings, SoftKIRegressor, cli, fit_rows, objective, training
+from softki import FitSettings, SoftKIRegressor, cli, fit_rows
 from softki.data import robot_arm
 from softki.exceptions import InvalidInputError, NumericalError, ProcessError, TrainingWarning
-from softki.joining import joined_processes
-from softki.processes import Processes, process_count, process_rank
-from softki.report import Event
+from softki.objective import exact as objective
+from softki.parallel.groups import joined_processes
+from softki.parallel.processes import Processes, process_count, process_rank
 from softki.streaming import StreamedRows
 from softki.streaming.arrays import array_source
+from softki.training import trainer as training
+from softki.training.report import Event
 
 N = 1500
 X, Y = robot_arm(N)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from softki.exceptions import InvalidInputError
-from softki.kernels import Matern32, make_kernel
+from softki.kernels.stationary import Matern32, make_kernel
 from softki.model import SoftKI
 
 import dense

@@ -49,7 +49,7 @@ def test_the_constraints_pin_what_was_tested() -> None:
 
 def test_robot_arm_reach() -> None:
     """A straight arm reaches as far as its links are long; the noise is as large as asked."""
-    from softki.data import synthetic
+    from softki.data import datasets as synthetic
 
     x, y = robot_arm(5000, noise=0.0, seed=3)
     assert x.shape == (5000, 8)

@@ -2,7 +2,7 @@
 
 from softki._version import __version__
 from softki.batches import Data
-from softki.estimator import SoftKIRegressor
+from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import (
     CheckpointWarning,
     ConvergenceWarning,
@@ -14,19 +14,19 @@ from softki.exceptions import (
     SoftKIWarning,
     TrainingWarning,
 )
-from softki.fitting import Fit, fit, fit_rows
-from softki.hutchinson import Hutchinson
-from softki.inference import posterior_of, statistics_of
-from softki.interpolation import interpolation_weights
+from softki.interpolation.weights import interpolation_weights
 from softki.likelihood import log_marginal_likelihood
 from softki.model import SoftKI
-from softki.posterior import Function, Posterior
-from softki.refitting import refit, refit_scales
-from softki.report import Event, FitReport
-from softki.settings import FitSettings
+from softki.objective.hutchinson import Hutchinson
+from softki.posterior.functions import Function, Posterior
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 from softki.storage import load
-from softki.training_data import TrainingData
+from softki.training.data import TrainingData
+from softki.training.fit import Fit, fit, fit_rows
+from softki.training.inference import posterior_of, statistics_of
+from softki.training.refit import refit, refit_scales
+from softki.training.report import Event, FitReport
+from softki.training.settings import FitSettings
 
 __all__ = [
     "CheckpointWarning",

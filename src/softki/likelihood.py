@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from softki.products import gram
+from softki.linalg.products import gram
 from softki.solvers import (
     Solution,
     Whitened,

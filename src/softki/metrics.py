@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from softki.checks import check_range
+from softki.validation.parameters import check_range
 
 
 def rmse(residual: Tensor) -> float:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from softki.checks import as_double, check_above
 from softki.exceptions import InvalidInputError
-from softki.interpolation import interpolation_weights
-from softki.kernels import StationaryKernel, kernel_matrix
+from softki.interpolation.weights import interpolation_weights
+from softki.kernels.stationary import StationaryKernel, kernel_matrix
+from softki.validation.parameters import as_double, check_above
 
 
 class SoftKI(nn.Module):
@@ -22,7 +22,7 @@ class SoftKI(nn.Module):
 
     Args:
         points: z, (m, d), in units of x/T.
-        kernel: one of `softki.kernels`, or any `gpytorch.kernels.Kernel`, in float64.
+        kernel: one of `softki.kernels.stationary`, or any `gpytorch.kernels.Kernel`, in float64.
         temperature: T of shape () for one temperature or (d,) for one per dimension; None
             for the interpolation without temperature.
         noise_variance: β², where it starts.

@@ -22,11 +22,11 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from softki.checks import check_choice
-from softki.conjugate_gradients import conjugate_gradients
 from softki.exceptions import ConvergenceWarning, InvalidInputError, NumericalError
-from softki.products import cholesky_on_cpu, congruence, lower_solver
+from softki.linalg.conjugate_gradients import conjugate_gradients
+from softki.linalg.products import cholesky_on_cpu, congruence, lower_solver
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
+from softki.validation.parameters import check_choice
 
 _CG_ITERATIONS = 1000
 

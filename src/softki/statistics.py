@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from softki.exceptions import InvalidInputError
-from softki.processes import Processes
-from softki.products import gram_and_cross
+from softki.linalg.products import gram_and_cross
+from softki.parallel.processes import Processes
 
 # Rows of a block that a QR is worth, for each of its columns.
 _TALL = 8

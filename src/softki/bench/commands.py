@@ -20,9 +20,9 @@ from softki.bench.registry import REGISTRY, DataSet, select
 from softki.bench.results import Results
 from softki.bench.runner import Plan, run_all
 from softki.bench.tables import TABLES, make_table
-from softki.checks import check_choice
 from softki.exceptions import InvalidInputError, SoftKIError
-from softki.inputs import checked_device
+from softki.validation.inputs import checked_device
+from softki.validation.parameters import check_choice
 
 
 def main(arguments: Sequence[str], program: str = "python -m softki.bench") -> int:

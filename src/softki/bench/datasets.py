@@ -16,9 +16,9 @@ import numpy as np
 from softki.bench.download import Progress, download
 from softki.bench.molecules import flat_coordinates, inverse_distances
 from softki.bench.registry import REGISTRY, DataSet
-from softki.checks import check_choice
 from softki.data import large_d, large_n, ricker, robot_arm
 from softki.exceptions import InvalidInputError
+from softki.validation.parameters import check_choice
 
 _log = logging.getLogger(__name__)
 _SYNTHETIC: dict[str, Callable[[int], tuple[np.ndarray, np.ndarray]]] = {

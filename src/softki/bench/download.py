@@ -12,8 +12,8 @@ from typing import BinaryIO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from softki.atomic import checked_target
 from softki.exceptions import InvalidInputError, SoftKIError
+from softki.files.atomic import checked_target
 
 Progress = Callable[[int, int | None], None]
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from softki.checks import check_choice
 from softki.exceptions import InvalidInputError
+from softki.validation.parameters import check_choice
 
 
 class Method(ABC):

@@ -20,7 +20,7 @@ from softki.bench.markdown import Cell, Table
 from softki.bench.record import Record
 from softki.bench.remarks import origin
 from softki.bench.splits import USUAL_SPLIT
-from softki.checks import check_choice
+from softki.validation.parameters import check_choice
 
 
 class Difference(NamedTuple):

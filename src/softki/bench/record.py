@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from softki.checks import check_choice
 from softki.exceptions import InvalidInputError
+from softki.validation.parameters import check_choice
 
 STATUSES = ("ok", "failed", "out of memory", "refused")
 

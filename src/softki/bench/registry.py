@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from softki.checks import check_choice
+from softki.validation.parameters import check_choice
 
 _UCI = "https://github.com/treforevans/uci_datasets"
 _UCI_FILES = "https://raw.githubusercontent.com/treforevans/uci_datasets/master/uci_datasets"

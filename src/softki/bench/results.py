@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Iterator
 from os import PathLike
 
-from softki.atomic import checked_path
 from softki.bench.record import Key, Record
 from softki.exceptions import InvalidInputError, SoftKIWarning
+from softki.files.atomic import checked_path
 
 
 class Results:

@@ -30,9 +30,9 @@ from softki.bench.record import Record
 from softki.bench.registry import DataSet
 from softki.bench.results import Results
 from softki.bench.splits import SPLITS, USUAL_SPLIT
-from softki.checks import check_choice
 from softki.exceptions import InvalidInputError
 from softki.metrics import coverage, gaussian_nll, rmse
+from softki.validation.parameters import check_choice
 
 _log = logging.getLogger(__name__)
 

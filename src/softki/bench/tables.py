@@ -9,7 +9,7 @@ from softki.bench.layouts import Spec, long_table, wide_table
 from softki.bench.markdown import Table
 from softki.bench.paired import Difference, paired, paired_table
 from softki.bench.record import Record
-from softki.checks import check_choice
+from softki.validation.parameters import check_choice
 
 UCI = (
     *("3droad", "kin40k", "protein", "houseelectric", "bike", "elevators", "keggdirected"),

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 
 from softki.cli.console import Console
-from softki.cli.encoded_batches import EncodedBatches
-from softki.cli.errors import about
-from softki.cli.known_noise import KnownNoise
-from softki.cli.model_file import ModelFile
-from softki.cli.moments import observed_moments
-from softki.cli.options import DataArgument, Debug, Device, Json, ModelArgument, OwnMissing, Quiet
-from softki.cli.scores import HEADER, Scores, figures_row
-from softki.cli.targets import numbers_in
+from softki.cli.model_file import EncodedBatches, ModelFile
+from softki.cli.options import (
+    DataArgument,
+    Debug,
+    Device,
+    Json,
+    ModelArgument,
+    OwnMissing,
+    Quiet,
+    about,
+)
+from softki.cli.scoring import HEADER, KnownNoise, Scores, figures_row, numbers_in, observed_moments
 from softki.data.file_sets import FileSet
 from softki.exceptions import InvalidInputError
 

@@ -8,12 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from softki.atomic import checked_target
-from softki.checkpoints import checked_folder, kept_until_the_end
-from softki.checks import check_choice, check_range
-from softki.cli.column_choice import ColumnChoice
+from softki.cli.columns import ColumnChoice
 from softki.cli.console import Console, number, share
-from softki.cli.errors import UsageError, usage
 from softki.cli.options import (
     DataArgument,
     Debug,
@@ -21,19 +17,24 @@ from softki.cli.options import (
     Json,
     MissingChoice,
     Quiet,
+    UsageError,
     check_new_file,
     listed,
+    usage,
 )
 from softki.cli.process_group import in_process_group, launched_rank
 from softki.cli.summary import fit_summary
-from softki.cli.training_rows import training_rows
+from softki.cli.training_stream import training_rows
 from softki.data.encoding import TableEncoder
 from softki.data.file_sets import FileSet
-from softki.estimator import SoftKIRegressor
-from softki.inputs import checked_device
-from softki.kernels import KERNELS
-from softki.settings import FitSettings
+from softki.estimator.regressor import SoftKIRegressor
+from softki.files.atomic import checked_target
+from softki.kernels.stationary import KERNELS
 from softki.storage import save
+from softki.training.checkpoints import checked_folder, kept_until_the_end
+from softki.training.settings import FitSettings
+from softki.validation.inputs import checked_device
+from softki.validation.parameters import check_choice, check_range
 
 _MAX_SEED = 2**32 - 1
 

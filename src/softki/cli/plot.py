@@ -11,19 +11,24 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from softki.atomic import write_atomically
 from softki.cli.console import Console
-from softki.cli.encoded_batches import EncodedBatches
-from softki.cli.errors import UsageError, about
-from softki.cli.known_noise import KnownNoise
-from softki.cli.model_file import ModelFile
-from softki.cli.moments import observed_moments
-from softki.cli.options import Debug, Device, Json, ModelArgument, OwnMissing, Quiet
-from softki.cli.targets import numbers_in
+from softki.cli.model_file import EncodedBatches, ModelFile
+from softki.cli.options import (
+    Debug,
+    Device,
+    Json,
+    ModelArgument,
+    OwnMissing,
+    Quiet,
+    UsageError,
+    about,
+)
+from softki.cli.scoring import KnownNoise, numbers_in, observed_moments
 from softki.data.arrow import pa
 from softki.data.file_sets import FileSet
 from softki.data.readers import suggestion
 from softki.exceptions import InvalidInputError
+from softki.files.atomic import write_atomically
 
 # Of a larger table, a random sample of so many rows is drawn.
 MAX_ROWS = 20_000

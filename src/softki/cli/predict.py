@@ -16,10 +16,7 @@ import numpy as np
 import typer
 
 from softki.cli.console import Console
-from softki.cli.encoded_batches import EncodedBatches
-from softki.cli.errors import UsageError, about, usage
-from softki.cli.model_file import ModelFile
-from softki.cli.moments import moments
+from softki.cli.model_file import EncodedBatches, ModelFile
 from softki.cli.options import (
     DataArgument,
     Debug,
@@ -29,16 +26,20 @@ from softki.cli.options import (
     OfChoice,
     OwnMissing,
     Quiet,
+    UsageError,
+    about,
     check_named,
     check_new_file,
     listed,
+    usage,
 )
+from softki.cli.scoring import moments
 from softki.data.arrow import pa
 from softki.data.encoding import Encoded
 from softki.data.file_sets import FileSet
 from softki.data.readers import file_format
 from softki.data.writers import Write, csv_to, written
-from softki.estimator import Of
+from softki.estimator.regressor import Of
 
 EXAMPLES = """\b
 Examples:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from softki.exceptions import ProcessError
-from softki.joining import TIME_LIMIT
+from softki.parallel.groups import TIME_LIMIT
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +43,8 @@ def in_process_group(command: Callable[P, R]) -> Callable[P, R]:
 def process_group() -> Iterator[None]:
     """Make the group where there are several processes, and destroy it at the end.
 
-    It is one of gloo, by which a fit finds out whether it may use NCCL (`softki.processes`).
+    It is one of gloo, by which a fit finds out whether it may use NCCL
+    (`softki.parallel.processes`).
     """
     if _launched_count() == 1 or not dist.is_available() or dist.is_initialized():
         yield

@@ -8,20 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from softki.cli.column_choice import ColumnChoice
+from softki.cli.columns import ColumnChoice
 from softki.cli.console import Console
-from softki.cli.errors import about
-from softki.cli.targets import numbers_in
+from softki.cli.options import about
+from softki.cli.scoring import numbers_in
 from softki.data.arrow import pa
 from softki.data.column_encoding import is_present
-from softki.data.column_survey import Place
 from softki.data.encoding import Missing
 from softki.data.readers import row_place
 from softki.exceptions import InvalidInputError
+from softki.streaming.blocks import block_rows
 from softki.streaming.encoded import TestRows
-from softki.streaming.encoder_survey import EncoderSurvey
+from softki.streaming.encoder_survey import EncoderSurvey, Place
 from softki.streaming.pieces import Piece
-from softki.streaming.rows import block_rows
 
 
 class _Stretch(NamedTuple):

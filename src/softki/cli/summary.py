@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from softki.cli.moments import noise_std
-from softki.estimator import SoftKIRegressor
+from softki.cli.scoring import noise_std
+from softki.estimator.regressor import SoftKIRegressor
 
 
 def fit_summary(estimator: SoftKIRegressor, kernel: str, **more: Any) -> dict[str, Any]:

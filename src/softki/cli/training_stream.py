@@ -7,32 +7,81 @@ from typing import Any
 
 import numpy as np
 
-from softki.cli.column_choice import ColumnChoice
-from softki.cli.column_notes import (
+from softki.cli.columns import (
     MISSING_HELP,
     NO_COLUMN,
     ONE_ROW,
+    ColumnChoice,
     check_parts,
     tell_columns,
     tell_dropped,
     tell_test_rows,
 )
 from softki.cli.console import Console
-from softki.cli.errors import about
-from softki.cli.moments import observed_moments
-from softki.cli.scores import Scores
+from softki.cli.options import about
+from softki.cli.scoring import Scores, numbers_in, observed_moments
 from softki.cli.stream_survey import StreamSurvey
-from softki.cli.targets import numbers_in
+from softki.cli.training_table import TrainingTable
 from softki.data.arrow import pa
+from softki.data.column_encoding import MAX_CATEGORIES
+from softki.data.column_kinds import kind_of
 from softki.data.encoding import Encoded, Missing, TableEncoder
 from softki.data.readers import Batches
-from softki.estimator import SoftKIRegressor
+from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
+from softki.parallel.processes import process_count
 from softki.streaming import Source
+from softki.streaming.blocks import block_rows
 from softki.streaming.encoded import EncodedPart, TestRows
-from softki.streaming.files import Files
 from softki.streaming.pieces import table_pieces
-from softki.streaming.rows import block_rows
+from softki.streaming.source import Files
+
+# Bytes of encoded numbers, as they are estimated, up to which a table is read into memory.
+IN_MEMORY_BYTES = 1 << 28
+# How much smaller text usually is once it is gzipped.
+_GZIP = 4
+
+
+def training_rows(
+    choice: ColumnChoice, missing: Missing, console: Console, test: float, seed: int
+) -> TrainingTable | TrainingStream:
+    """The chosen columns, split and encoded; what is missing is refused, dropped or filled in.
+
+    Several processes read a stream, of which each takes its part.
+
+    Args:
+        choice: of the columns.
+        missing: what becomes of rows with missing values.
+        console: for notes, warnings and bars.
+        test: share of the rows to test on.
+        seed: which those are.
+    """
+    reader = choice.reader()
+    if process_count() == 1 and estimated_bytes(reader) <= IN_MEMORY_BYTES:
+        return TrainingTable.read(choice, reader, missing, console, test, seed)
+    return TrainingStream(choice, reader, missing, console, test, seed)
+
+
+def estimated_bytes(reader: Batches) -> float:
+    """Memory that the columns would take as numbers in float64, should text have many categories.
+
+    Where a file does not say how many rows it has, its size stands for that of plain numbers.
+    """
+    return sum(_bytes_of(file) for file in reader.files)
+
+
+def _bytes_of(file: Batches) -> float:
+    widths = [_width(field) for field in file.schema]
+    if file.count is not None:
+        return 8.0 * file.count * sum(widths)
+    size = file.path.stat().st_size * (_GZIP if file.path.suffix.lower() == ".gz" else 1)
+    return size * sum(widths) / len(widths)
+
+
+def _width(field: Any) -> int:
+    """Encoded columns that a column may become."""
+    return MAX_CATEGORIES if kind_of(field, field.name) == "category" else 1
+
 
 _ADVICE = "mend it, or leave the column out (--drop)"
 

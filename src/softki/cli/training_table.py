@@ -8,28 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from softki.cli.column_choice import ColumnChoice
-from softki.cli.column_notes import (
+from softki.cli.columns import (
     MISSING_HELP,
     NO_COLUMN,
     ONE_ROW,
+    ColumnChoice,
     check_parts,
     tell_columns,
     tell_dropped,
     tell_test_rows,
 )
 from softki.cli.console import Console
-from softki.cli.errors import about
-from softki.cli.moments import observed_moments
-from softki.cli.scores import Scores
-from softki.cli.targets import numbers_in
+from softki.cli.options import about
+from softki.cli.scoring import Scores, numbers_in, observed_moments
 from softki.data.arrow import pa
+from softki.data.datasets import split_indices
 from softki.data.encoding import Missing, TableEncoder, missing_message
 from softki.data.readers import Batches
-from softki.data.splits import split_indices
-from softki.estimator import SoftKIRegressor
+from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
-from softki.inputs import checked_noise
+from softki.validation.inputs import checked_noise
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,6 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
-from softki.checks import check_choice
 from softki.data.arrow import pa
 from softki.data.column_encoding import (
     ColumnEncoding,
@@ -30,6 +29,7 @@ from softki.data.column_encoding import (
 )
 from softki.data.column_kinds import categories_of
 from softki.exceptions import InvalidInputError, SoftKIWarning
+from softki.validation.parameters import check_choice
 
 Missing = Literal["refuse", "drop", "impute"]
 

@@ -15,11 +15,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from softki.checks import nearest
 from softki.data.arrow import pa
 from softki.data.csv_types import CSV_OPTIONS, fitting_types, understood
 from softki.data.text_hints import are_numbers
 from softki.exceptions import InvalidInputError
+from softki.validation.parameters import nearest
 
 # Rows of a batch of a Parquet or Arrow file, and bytes of a batch of a CSV file.
 BATCH_ROWS = 1 << 16

@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import Any
 
-from softki.atomic import replaced
 from softki.data.arrow import pa
 from softki.data.readers import file_format
+from softki.files.atomic import replaced
 
 Write = Callable[[Any], None]
 

@@ -7,9 +7,8 @@ when something is drawn: `pip install 'softki[plot]'`.
 
 from softki.plots.calibration import CalibrationDisplay
 from softki.plots.points import PointsDisplay
-from softki.plots.prediction import PredictionDisplay
+from softki.plots.predictions import PredictionDisplay, ResidualDisplay
 from softki.plots.relevance import RelevanceDisplay
-from softki.plots.residual import ResidualDisplay
 from softki.plots.slices import Slice, SliceDisplay
 from softki.plots.training import TrainingDisplay
 

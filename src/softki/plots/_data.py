@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from softki.checks import check_integer, nearest
-from softki.estimator import SoftKIRegressor
+from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError, InvalidTypeError
-from softki.tables import as_tensor, check_finite, column_names
+from softki.validation.parameters import check_integer, nearest
+from softki.validation.tables import as_tensor, check_finite, column_names
 
 _NAMES_SHOWN = 10
 

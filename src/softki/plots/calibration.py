@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from scipy.stats import binom
 
-from softki.checks import check_integer
 from softki.metrics import coverage
 from softki.plots._axes import CHANCE, IDEAL, MODEL, several_axes
 from softki.plots._data import predictions
+from softki.validation.parameters import check_integer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

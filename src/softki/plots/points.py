@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.decomposition import PCA
 
-from softki.estimator import SoftKIRegressor
+from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.plots._axes import DATA, MISS, one_axes
 from softki.plots._data import checked_softki, feature_names, sample_rows

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from softki.checks import check_integer
 from softki.plots._axes import MODEL, one_axes
 from softki.plots._data import checked_softki, feature_names
+from softki.validation.parameters import check_integer
 
 
 @dataclass(repr=False, eq=False)

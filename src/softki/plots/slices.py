@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from softki.checks import check_integer
-from softki.estimator import SoftKIRegressor
+from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.metrics import half_width
 from softki.plots._axes import ABOVE, CHANCE, DRAW, MODEL, several_axes
@@ -21,7 +20,8 @@ from softki.plots._data import (
     feature_index,
     feature_names,
 )
-from softki.tables import as_tensor, check_finite
+from softki.validation.parameters import check_integer
+from softki.validation.tables import as_tensor, check_finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,6 +1,6 @@
 """A fitted estimator in one file, and back: tensors and JSON, no code, no training rows.
 
-The file is that of `softki.storage.sealed`. It holds what is needed to predict, with the same
+The file is that of `softki.files.container`. It holds what is needed to predict, with the same
 bits as before on the same machine, and to add rows.
 """
 
@@ -18,17 +18,16 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from softki._version import __version__
-from softki.atomic import write_atomically
-from softki.estimator import SoftKIRegressor
+from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError, InvalidTypeError
-from softki.fitting import Fit
-from softki.inputs import checked_device
-from softki.kernels import kernel_matrix
+from softki.files.atomic import write_atomically
+from softki.files.container import placed, rows_first, seal, strides_of, unseal
+from softki.kernels.stationary import kernel_matrix
 from softki.model import SoftKI
-from softki.posterior import Posterior
-from softki.standardize import Standardizer
-from softki.storage.documents import (
+from softki.posterior.functions import Posterior
+from softki.training.documents import (
     Document,
+    StoredKernel,
     is_own,
     kernel_document,
     kernel_of,
@@ -40,9 +39,9 @@ from softki.storage.documents import (
     statistics_document,
     statistics_of,
 )
-from softki.storage.layouts import placed, rows_first, strides_of
-from softki.storage.sealed import seal, unseal
-from softki.storage.stand_ins import StoredKernel
+from softki.training.fit import Fit
+from softki.training.standardize import Standardizer
+from softki.validation.inputs import checked_device
 
 Tensors = dict[str, Tensor]
 

@@ -24,12 +24,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from softki._version import __version__
-from softki.atomic import write_atomically
-from softki.estimator import SoftKIRegressor
+from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidTypeError, SoftKIError
-from softki.novelty import Edge
-from softki.posterior import Posterior
-from softki.standardize import Standardizer
+from softki.files.atomic import write_atomically
+from softki.posterior.extrapolation import Edge
+from softki.posterior.functions import Posterior
+from softki.training.standardize import Standardizer
 
 if TYPE_CHECKING:
     import onnx
@@ -148,7 +148,7 @@ def _weights(build: _Builder, posterior: Posterior, standardizer: Standardizer) 
 
 
 def _novelty(build: _Builder, distance: str, edge: Edge) -> str:
-    """1 − κ² (n, 1), as in `softki.novelty`."""
+    """1 − κ² (n, 1), as in `softki.posterior.extrapolation`."""
     beyond = build.add("Sub", "beyond", distance, build.constant("reach", edge.reach))
     beyond = build.add("Max", "beyond_positive", beyond, "zero")
     s = build.add("Div", "steps", beyond, build.constant("width", edge.width / math.sqrt(3)))
@@ -216,7 +216,7 @@ def _moments(
 
 
 def _share(build: _Builder, variance: str, target_variance: Tensor) -> str:
-    """α (n, 1), as in `softki.shrinkage`."""
+    """α (n, 1), as in `softki.posterior.shrinkage`."""
     limit = build.constant("target_variance", target_variance)
     ratio = build.add("Div", "variance_ratio", variance, limit)
     square = build.add("Mul", "variance_ratio_square", ratio, ratio)

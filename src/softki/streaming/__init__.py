@@ -4,7 +4,7 @@ A `Source` reads rows again and again, a block at a time. `StreamedRows` makes a
 it, for the statistics of the columns, and then gives standardised minibatches and chunks.
 """
 
-from softki.streaming.opening import open_source
+from softki.streaming.open import open_source
 from softki.streaming.source import Source
 from softki.streaming.streamed_rows import StreamedRows
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from softki.exceptions import InvalidInputError, InvalidTypeError
-from softki.streaming.rows import Rows, block_rows
+from softki.streaming.blocks import Rows, block_rows
 from softki.streaming.source import Part, Source
-from softki.tables import as_tensor, column_names
+from softki.validation.tables import as_tensor, column_names
 
 _PAIRS = "each batch must be a pair (X, y) or a triple (X, y, noise variance)"
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from softki.data.encoding import TableEncoder
+from softki.streaming.blocks import Rows, block_rows, rechunked
 from softki.streaming.pieces import Piece
-from softki.streaming.rows import Rows, block_rows, rechunked
-from softki.streaming.sample import row_hash
+from softki.streaming.sampling import row_hash
 from softki.streaming.source import Part
-from softki.streaming.table_columns import matrix_of
-from softki.streaming.tables import block_sizes
+from softki.streaming.tables import block_sizes, matrix_of
 
 # So that test rows are other rows than those that a fit with the same seed holds out.
 _APART = 0x7E57

@@ -7,12 +7,12 @@ from typing import Self
 
 import torch
 
-from softki.in_memory import MOST_HELD_OUT
-from softki.streaming.moments import Moments
-from softki.streaming.prepared import Preparation
-from softki.streaming.rows import Block
-from softki.streaming.sample import LowestRows
+from softki.streaming.blocks import Block
+from softki.streaming.preparation import Preparation
+from softki.streaming.sampling import LowestRows
 from softki.streaming.source import Source
+from softki.training.data import MOST_HELD_OUT
+from softki.training.standardize import Moments
 
 
 @dataclass(frozen=True, eq=False)

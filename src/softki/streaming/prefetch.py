@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch
-from softki.streaming.prepared import each
+from softki.streaming.preparation import each
 
 T = TypeVar("T")
 # Seconds between looks at whether anybody still waits for what is produced.

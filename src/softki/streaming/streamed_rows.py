@@ -10,19 +10,18 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch, chunk_rows
-from softki.digest import digest_of
 from softki.exceptions import InvalidInputError
-from softki.in_memory import held_out_count
-from softki.processes import ALONE, Processes
+from softki.files.digest import digest_of
+from softki.parallel.processes import ALONE, Processes
+from softki.streaming.blocks import Rows, rechunked
 from softki.streaming.first_pass import FirstPass
-from softki.streaming.held_out import HeldOutRows
-from softki.streaming.minibatches import StreamedMinibatches
+from softki.streaming.layout import Shards
+from softki.streaming.minibatches import ShuffledBatches, StreamedMinibatches
 from softki.streaming.prefetch import prefetched
-from softki.streaming.prepared import Preparation, as_batch, each, part_of, pinned, slices
-from softki.streaming.rows import Rows, rechunked
-from softki.streaming.shards import Shards
-from softki.streaming.shuffle import ShuffledBatches
+from softki.streaming.preparation import Preparation, as_batch, each, part_of, pinned, slices
+from softki.streaming.sampling import HeldOutRows
 from softki.streaming.source import Source
+from softki.training.data import held_out_count
 
 # Rows and numbers that are kept in memory for `sample`, at most: 20 for each of 4,096 points.
 _SAMPLE_ROWS, _SAMPLE_NUMBERS = 81_920, 1 << 25
@@ -33,7 +32,7 @@ _TOGETHER, _SENT_TOGETHER = 1 << 14, 1 << 23
 class StreamedRows:
     """Rows of a source, standardised, of which few are in memory at a time.
 
-    It is `softki.training_data.TrainingData`, to be given to `softki.fit_rows`.
+    It is `softki.training.data.TrainingData`, to be given to `softki.fit_rows`.
 
     Args:
         source: of the rows.

@@ -13,7 +13,6 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from softki.atomic import replaced, write_atomically
 from softki.bench.figures import (
     error_surfaces,
     interpolation,
@@ -22,8 +21,9 @@ from softki.bench.figures import (
     solvers,
     temperatures,
 )
-from softki.checks import check_choice
 from softki.exceptions import InvalidInputError
+from softki.files.atomic import replaced, write_atomically
+from softki.validation.parameters import check_choice
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from softki.conjugate_gradients import conjugate_gradients
 from softki.exceptions import NumericalError
+from softki.linalg.conjugate_gradients import conjugate_gradients
 from softki.solvers import factorise, solve_qr
 from softki.statistics import SquareRootStatistics
 

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from softki.bench.figures._canvas import panels
-from softki.fitting import fit
-from softki.interpolation import interpolation_weights
+from softki.interpolation.weights import interpolation_weights
 from softki.plots._axes import DATA, MISS, MODEL
-from softki.settings import FitSettings
+from softki.training.fit import fit
+from softki.training.settings import FitSettings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

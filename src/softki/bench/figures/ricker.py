@@ -17,9 +17,9 @@ from sklearn.preprocessing import StandardScaler
 from softki.bench.figures._canvas import panels
 from softki.bench.methods import make
 from softki.data import ricker, ricker_wavelet
-from softki.fitting import fit
-from softki.settings import FitSettings
-from softki.starting import initial_model
+from softki.training.fit import fit
+from softki.training.initialization import initial_model
+from softki.training.settings import FitSettings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,18 +24,18 @@ from softki.bench.figures._posterior_means import SOLVERS
 from softki.bench.registry import select
 from softki.data import split_indices
 from softki.exceptions import InvalidInputError, NumericalError
-from softki.fitting import fit
-from softki.hutchinson import Hutchinson
-from softki.inference import statistics_of
-from softki.initialization import initial_points
-from softki.kernels import make_kernel
+from softki.kernels.stationary import make_kernel
 from softki.metrics import rmse
 from softki.model import SoftKI
-from softki.objective import Stabilised
-from softki.report import Event
-from softki.settings import FitSettings
-from softki.standardize import Standardizer
+from softki.objective.exact import Stabilised
+from softki.objective.hutchinson import Hutchinson
 from softki.statistics import SquareRootStatistics
+from softki.training.fit import fit
+from softki.training.inference import statistics_of
+from softki.training.initialization import initial_points
+from softki.training.report import Event
+from softki.training.settings import FitSettings
+from softki.training.standardize import Standardizer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

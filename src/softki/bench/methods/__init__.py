@@ -14,7 +14,7 @@ from softki.bench.methods.svgp import SVGP
 from softki.bench.methods.trees import ExtraTrees, HistGradientBoosting
 from softki.bench.methods.vecchia import GPBoostVecchia
 from softki.bench.methods.vnngp import VNNGP
-from softki.checks import check_choice
+from softki.validation.parameters import check_choice
 
 METHODS: dict[str, type[Method]] = {
     method.name: method

@@ -28,7 +28,7 @@ from torch import Tensor
 from softki.bench.method import Method
 from softki.bench.methods.running import Settled, noted_warnings, seeded, timed
 from softki.exceptions import NumericalError
-from softki.initialization import initial_points
+from softki.training.initialization import initial_points
 
 MIN_NOISE_VARIANCE = 1e-6
 START_NOISE_VARIANCE = 0.1

@@ -10,14 +10,14 @@ import torch
 
 from softki.bench.method import Method
 from softki.bench.methods.running import noted_warnings
-from softki.checks import check_choice
-from softki.estimator import SoftKIRegressor
+from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import ScaleWarning
-from softki.fitting import Fit, fit
-from softki.initialization import initial_points
-from softki.kernels import StationaryKernel, make_kernel
+from softki.kernels.stationary import StationaryKernel, make_kernel
 from softki.model import SoftKI as Model
-from softki.settings import FitSettings, ObjectiveName
+from softki.training.fit import Fit, fit
+from softki.training.initialization import initial_points
+from softki.training.settings import FitSettings, ObjectiveName
+from softki.validation.parameters import check_choice
 
 
 class SoftKI(Method):

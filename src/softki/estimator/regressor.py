@@ -1,0 +1,617 @@
+"""`SoftKIRegressor`: soft kernel interpolation as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from torch import Tensor
+
+from softki.estimator.defaults import FEW_ROWS, Size, sizes_for
+from softki.estimator.standardized import (
+    Fitted,
+    Table,
+    add_source,
+    add_table,
+    fit_source,
+    fit_table,
+)
+from softki.exceptions import InvalidInputError, InvalidTypeError
+from softki.kernels.stationary import StationaryKernel
+from softki.likelihood import log_marginal_likelihood
+from softki.parallel.groups import joined_processes
+from softki.parallel.processes import ALONE, Processes, process_count, process_rank
+from softki.posterior.functions import Posterior
+from softki.solvers import Solver
+from softki.streaming import Source
+from softki.streaming.open import check_same_columns, rows_up_to, source_of, source_of_process
+from softki.training.checkpoints import checked_folder, saved_seed
+from softki.training.report import FitReport
+from softki.training.settings import FitSettings, ObjectiveName
+from softki.validation.inputs import checked_device, checked_matrix, checked_table
+from softki.validation.parameters import check_choice, check_integer
+from softki.validation.tables import as_tensor, column_names, with_names
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+# Elements of a table that are standardised at once for prediction.
+_BLOCK = 1 << 22
+# Of the cross-validation of few rows.
+_FOLDS = 5
+# A standardised value beyond this has no square in float64.
+_FARTHEST = 1e150
+# Parameters that must be the same in all processes, where a fit has several.
+_SAME_IN_ALL = (
+    "points",
+    "objective",
+    "batch_size",
+    "steps",
+    "learning_rate",
+    "held_out",
+    "solver",
+    "dtype",
+)
+
+Of = Literal["y", "f"]
+
+
+class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    """Gaussian-process regression by soft kernel interpolation.
+
+    Inputs and targets are standardised inside; all that goes in and comes out is in the user's
+    units. Tables may be NumPy arrays, torch tensors, or pandas, polars or PyArrow tables; rows that
+    do not fit into memory are read from files (see `fit`).
+    Predictions are computed in float64 and returned as NumPy arrays, or, where X is a torch
+    tensor, as tensors of its precision on its device.
+
+    There is no `sample_weight` (rows that are known to be noisier than others have
+    `noise_variance`), no classification, and no support for missing values.
+
+    Args:
+        points: number of interpolation points, at most a quarter of the rows; `auto` for 512, and
+            on a GPU up to 4,096 where the rows are many and held-out rows improve by them.
+        kernel: `matern32`, `matern12`, `matern52`, `rbf`, `rq`, or any gpytorch kernel.
+        objective: `stabilised`, `exact` or `hutchinson`.
+        batch_size: rows a training step; None for all rows in every step; `auto` for what suits
+            rows and device (`softki.estimator.defaults`).
+        steps: training steps, at most one a row, but no fewer than 50; `auto` likewise.
+        learning_rate: of Adam, at its peak.
+        held_out: share of the rows on which training is stopped and error bars are calibrated;
+            `auto` for a tenth of them, or, of up to 1,000 rows, for five folds in which every
+            row is held out once.
+        solver: of the posterior: `qr`, `whitened`, `cholesky`, `solve` or `cg`.
+        dtype: `float32` or `float64`, of the training.
+        device: `auto` (CUDA if there is a device, else CPU), or a torch device.
+        random_state: seed; None for a fresh one every time, or that of a fit which goes on.
+        verbose: whether to show a progress bar.
+        checkpoint: a folder to save a fit to while it goes on: where it is killed, the same call
+            goes on from there. A fit that is done leaves nothing in it.
+
+    Attributes:
+        n_features_in_, feature_names_in_: the columns of X; names only if it had them.
+        fit_report_: what ran, how long, and what did not go as planned.
+        feature_relevance_: one number a column, summing to one: the root mean square of
+            ∂mean/∂xₖ over training rows, in standardised units. T enters it through the weights
+            and the lengthscales through the posterior; unlike 1/(Tₖℓₖ) it also sees a column
+            whose effect is linear, for which both are large.
+        fit_: the `softki.Fit` to the standardised rows: model, posterior, statistics.
+        x_standardizer_, y_standardizer_: mean and scale of the columns of X and y.
+
+    Example:
+        >>> from softki.data import robot_arm
+        >>> X, y = robot_arm(2000)
+        >>> model = SoftKIRegressor(points=64, steps=100, random_state=0).fit(X[:1500], y[:1500])
+        >>> mean, std = model.predict(X[1500:], return_std=True)
+        >>> bool(model.score(X[1500:], y[1500:]) > 0.9)
+        True
+    """
+
+    def __init__(
+        self,
+        points: int | Literal["auto"] = "auto",
+        kernel: str | StationaryKernel | Kernel = "matern32",
+        objective: ObjectiveName = "stabilised",
+        batch_size: int | Literal["auto"] | None = "auto",
+        steps: int | Literal["auto"] = "auto",
+        learning_rate: float = 0.05,
+        held_out: float | Literal["auto"] = "auto",
+        solver: Solver = "qr",
+        dtype: Literal["float32", "float64"] = "float32",
+        device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+        checkpoint: str | PathLike[str] | None = None,
+    ) -> None:
+        self.points = points
+        self.kernel = kernel
+        self.objective = objective
+        self.batch_size = batch_size
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.held_out = held_out
+        self.solver = solver
+        self.dtype = dtype
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any = None, noise_variance: Any = None, **unsupported: Any) -> Self:
+        """Fit to the rows of X (n, d) and y, (n,) or (n, targets).
+
+        Rows that do not fit into memory are read from files, a block at a time and as often as
+        needed; everything else is as for a table, but for up to 1,000 rows, which are read at once
+        and cross-validated.
+
+        Inside a group of processes (`torch.distributed`, as `torchrun` makes it), all of them fit
+        together: each reads its part of files and data sets, while tables, arrays and batches are
+        the rows of the process that gives them. Afterwards all have the same fit.
+
+        Args:
+            X: inputs: a table, or what is read a block at a time (`softki.streaming`): a Parquet
+                file, a folder of such, one or several files (Parquet, CSV, gzipped CSV, Arrow), a
+                `pyarrow.dataset.Dataset`, a `.npy` file, an `np.memmap`, or an object that gives
+                batches (X, y) or (X, y, noise variance) anew each time that it is iterated.
+            y: targets; several share points, kernel and, once standardised, noise. Where X is
+                files or a data set, the name of the target's column, or a list of names; where it
+                is a `.npy` file or an `np.memmap`, another such or an array; where it gives
+                batches, None.
+            noise_variance: known noise variance of each row (n,), up to a factor that is learned:
+                row i has noise β²σᵢ², with σᵢ² = noise_varianceᵢ / its mean. Where X is files or a
+                data set, the name of its column.
+            unsupported: nothing else is taken; `sample_weight` is refused.
+
+        Example:
+            >>> import tempfile, pandas
+            >>> from softki.data import robot_arm
+            >>> X, y = robot_arm(3000)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = f"{folder}/arm.parquet"
+            ...     pandas.DataFrame(X).add_prefix("angle").assign(reach=y).to_parquet(path)
+            ...     model = SoftKIRegressor(points=64, steps=100, random_state=0).fit(path, "reach")
+            >>> model.fit_report_.is_streamed, model.feature_names_in_[0]
+            (True, 'angle0')
+            >>> bool(model.score(pandas.DataFrame(X).add_prefix("angle"), y) > 0.9)
+            True
+        """
+        _refuse(unsupported)
+        device, shared = checked_device(self.device), self._shared_settings()
+        if process_count() > 1:
+            with joined_processes(device) as processes:
+                return self._fit_together(X, y, noise_variance, shared, device, processes)
+        source = source_of(X, y, noise_variance)
+        if source is not None:
+            return self._fit_source(source, shared, device, ALONE)
+        table, named = _table(X, y, noise_variance), with_names(X)
+        validate_data(BaseEstimator(), named, reset=True, skip_check_array=True)  # the names
+        settings_for = partial(self._settings, shared, device)
+        fitted = fit_table(table, settings_for, device, self.verbose, self.checkpoint)
+        # All at the end: a fit that fails leaves an earlier one as it was.
+        validate_data(self, named, reset=True, skip_check_array=True)
+        return self._set_fitted(fitted)
+
+    def _fit_together(
+        self,
+        X: Any,
+        y: Any,
+        noise_variance: Any,
+        shared: FitSettings,
+        device: torch.device,
+        processes: Processes,
+    ) -> Self:
+        """Fit to the rows of several processes."""
+        source = processes.together(lambda: source_of_process(X, y, noise_variance))
+        check_same_columns(source, processes)
+        parameters = self.get_params()
+        facts = {name: parameters[name] for name in _SAME_IN_ALL}
+        facts |= {"kernel": str(self.kernel), "a checkpoint": self.checkpoint is not None}
+        processes.check_same(facts)
+        shared = replace(shared, seed=processes.broadcast(shared.seed))
+        return self._fit_source(source, shared, device, processes)
+
+    def _fit_source(
+        self, source: Source, shared: FitSettings, device: torch.device, processes: Processes
+    ) -> Self:
+        """Fit to rows that are read again and again, or, where they are few, at once."""
+        settings_for = partial(self._settings, shared, device)
+        verbose = self.verbose and processes.is_first
+        few = rows_up_to(source, FEW_ROWS, processes) if self.held_out == "auto" else None
+        if few is None:
+            fitted = fit_source(
+                source, shared, settings_for, device, verbose, self.checkpoint, processes
+            )
+        else:  # every process does the same fit, and one saves it
+            checkpoint = self.checkpoint if processes.is_first else None
+            table = Table.of_source(source, few)
+            fitted = fit_table(table, settings_for, device, verbose, checkpoint)
+        self._set_columns(source)
+        return self._set_fitted(fitted)
+
+    def _set_fitted(self, fitted: Fitted) -> Self:
+        self.fit_, self.n_iter_ = fitted.fit, fitted.fit.report.steps
+        self.x_standardizer_, self.y_standardizer_ = fitted.x, fitted.y
+        self.noise_unit_, self.single_target_ = fitted.noise_unit, fitted.single_target
+        self.feature_relevance_ = fitted.relevance
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, noise_variance: Any = None, **unsupported: Any
+    ) -> Self:
+        """Fit at the first call; afterwards add rows with everything learned held fixed.
+
+        Points, kernel, noise, standardisation and calibration stay as the first call left them;
+        the statistics of the new rows are added, and the posterior is solved anew at O(m³). X, y
+        and noise_variance are as for `fit`.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, noise_variance, **unsupported)
+        _refuse(unsupported)
+        if process_count() > 1:
+            return self._add_together(X, y, noise_variance)
+        source = source_of(X, y, noise_variance)
+        if source is None:
+            table = _table(X, y, noise_variance)
+            self._check_columns(X)
+            self.fit_ = add_table(self._fitted, table)
+        else:
+            self._check_source(source)
+            self.fit_ = add_source(self._fitted, source)
+        return self
+
+    def _add_together(self, X: Any, y: Any, noise_variance: Any) -> Self:
+        """Add the rows of several processes."""
+        with joined_processes(self._posterior.points.device) as processes:
+            source = processes.together(lambda: source_of_process(X, y, noise_variance))
+            check_same_columns(source, processes)
+            processes.together(lambda: self._check_source(source))
+            self.fit_ = add_source(self._fitted, source, processes)
+        return self
+
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, *, of: Of = "y"
+    ) -> Any:
+        """Mean at the rows of X, with standard deviation or covariance if asked for.
+
+        Args:
+            X: inputs (n, d).
+            return_std: also return the standard deviation, of the shape of the mean.
+            return_cov: also return the covariance, (n, n) or (n, n, targets).
+            of: whose standard deviation or covariance: that of `y`, a new observation with its
+                noise, or of `f`, the function without it.
+        """
+        if return_std and return_cov:
+            raise InvalidInputError("ask for return_std or return_cov, not both")
+        noise, matrix = self._noise_of(of), self._inputs(X)
+        if return_cov:
+            mean, covariance = self._covariance(matrix, noise)
+            return self._output(X, mean), self._output(X, covariance)
+        if not return_std:
+            return self._output(X, self._mean(matrix))
+        mean, std = self._mean_and_std(matrix, noise)
+        return self._output(X, mean), self._output(X, std)
+
+    def predict_quantiles(
+        self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), *, of: Of = "y"
+    ) -> Any:
+        """Quantiles of y (or of f) at the rows of X: (n, quantiles) or (n, quantiles, targets)."""
+        levels = _checked_levels(quantiles)
+        noise, matrix = self._noise_of(of), self._inputs(X)
+        mean, std = self._mean_and_std(matrix, noise)
+        z = torch.special.ndtri(levels).to(mean.device)  # (q,)
+        return self._output(X, mean[:, None] + z[:, None] * std[:, None])
+
+    def sample_y(
+        self,
+        X: Any,
+        n_samples: int = 1,
+        random_state: int | np.random.RandomState | None = 0,
+        *,
+        of: Of = "y",
+    ) -> Any:
+        """Joint draws of y (or of f) at the rows of X: (n, draws) or (n, targets, draws)."""
+        noise, matrix = self._noise_of(of), self._inputs(X)
+        generator = self._generator(random_state)
+        values = self._draws(n_samples, generator)(matrix)  # (n, targets, n_samples)
+        if of == "f":
+            return self._output(X, values, axis=1)
+        epsilon = torch.randn(
+            values.shape, generator=generator, dtype=values.dtype, device=values.device
+        )
+        scale = self.y_standardizer_.scale.to(values.device)
+        return self._output(X, values + noise**0.5 * scale[:, None] * epsilon, axis=1)
+
+    def sample_functions(
+        self, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
+    ) -> Callable[[Any], Any]:
+        """Exact draws of whole functions f: a callable of X with the shapes of `sample_y`.
+
+        The callable always gives the same functions, wherever they are evaluated.
+        """
+        check_is_fitted(self)
+        fitted = copy(self)  # as it is now: a later fit replaces what it holds
+        draws = fitted._draws(n_samples, fitted._generator(random_state))
+
+        def functions(X: Any) -> Any:
+            return fitted._output(X, draws(fitted._inputs(X)), axis=1)
+
+        return functions
+
+    def predict_gradient(self, X: Any) -> Any:
+        """Gradient of the mean in the columns of X: (n, d) or (n, targets, d)."""
+        matrix = self._inputs(X)
+        mean = self._posterior.mean
+        gradient = torch.cat([mean.gradient(x) for x in self._blocks(matrix)])  # (n, t, d)
+        units = self.y_standardizer_.scale[:, None] / self.x_standardizer_.scale
+        return self._output(X, gradient * units.to(gradient.device), axis=1)
+
+    def log_marginal_likelihood(self) -> float:
+        """log p(y) of all rows seen so far, in the units of y, summed over targets.
+
+        It is that of the learned model with its own noise, before calibration.
+        """
+        check_is_fitted(self)
+        model, statistics = self.fit_.model, self.fit_.statistics
+        with torch.no_grad():
+            value = log_marginal_likelihood(model.kernel_matrix(), statistics, model.noise_variance)
+        return float(value) - statistics.count * float(self.y_standardizer_.scale.log().sum())
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the fitted estimator to one file, to be read by `softki.load`."""
+        from softki.storage import save
+
+        save(self, path)
+
+    def export_onnx(self, path: str | PathLike[str]) -> None:
+        """Write mean and standard deviation of y as an ONNX graph (needs the package onnx)."""
+        from softki.storage import export_onnx
+
+        export_onnx(self, path)
+
+    @property
+    def fit_report_(self) -> FitReport:
+        """What ran, how long, and what did not go as planned; in the units of a single target.
+
+        With several targets, its figures are those of the standardised targets.
+        """
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("fit_report_ is there once the estimator is fitted: call fit")
+        report, scale = self.fit_.report, self.y_standardizer_.scale
+        return report.in_units(float(scale[0])) if len(scale) == 1 else report
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fit_")
+
+    @property
+    def _posterior(self) -> Posterior:
+        return self.fit_.posterior
+
+    @property
+    def _fitted(self) -> Fitted:
+        return Fitted(
+            self.fit_,
+            self.x_standardizer_,
+            self.y_standardizer_,
+            self.noise_unit_,
+            self.single_target_,
+            self.feature_relevance_,
+        )
+
+    def _shared_settings(self) -> FitSettings:
+        """The settings that do not depend on the rows."""
+        check_choice("dtype", self.dtype, _DTYPES)
+        held_out = self.held_out
+        if isinstance(held_out, str):
+            _check_auto("held_out", held_out, "a number between 0 and 1")
+            held_out = 0.1
+        return FitSettings(
+            kernel=self.kernel,
+            objective=self.objective,
+            learning_rate=self.learning_rate,
+            held_out=held_out,
+            solver=self.solver,
+            dtype=_DTYPES[self.dtype],
+            seed=self._seed_of_fit(),
+        )
+
+    def _seed_of_fit(self) -> int:
+        """What `random_state` says; where that is nothing, the seed of the fit that goes on."""
+        saved = None
+        if self.checkpoint is not None and process_rank() == 0:
+            folder = checked_folder(self.checkpoint)
+            saved = saved_seed(folder) if self.random_state is None else None
+        return _seed(self.random_state) if saved is None else saved
+
+    def _settings(self, shared: FitSettings, device: torch.device, rows: int) -> list[FitSettings]:
+        """The settings to try, each of another size."""
+        folds = _FOLDS if self.held_out == "auto" and rows <= FEW_ROWS else 0
+        return [
+            replace(
+                shared,
+                folds=folds,
+                points=size.points,
+                batch_size=size.batch_size,
+                steps=size.steps,
+                max_lengthscale=size.max_lengthscale,
+            )
+            for size in self._sizes(rows, device)
+        ]
+
+    def _set_columns(self, source: Source) -> None:
+        """Note number and names of the inputs, as scikit-learn does for a table."""
+        self.n_features_in_ = len(source.columns)
+        if source.is_named:
+            self.feature_names_in_ = np.array(source.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _check_source(self, source: Source) -> None:
+        """Raise if the inputs are not those of the fit."""
+        names = source.columns if source.is_named else None
+        self._check_order(names)
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and set(names) != set(known):
+            odd = sorted(set(names) ^ set(known))[0]
+            raise InvalidInputError(
+                f"the columns must be those of the fit, and {odd!r} is "
+                + ("missing" if odd in known else "new")
+            )
+        if len(source.columns) != self.n_features_in_:
+            raise InvalidInputError(
+                f"X has {len(source.columns)} columns, and had {self.n_features_in_} in the fit"
+            )
+
+    def _sizes(self, rows: int, device: torch.device) -> list[Size]:
+        """What the user chose, and otherwise what suits the rows."""
+        own = {"points": self.points, "batch_size": self.batch_size, "steps": self.steps}
+        chosen: dict[str, Any] = {}
+        for name, value in own.items():
+            if isinstance(value, str):
+                _check_auto(name, value, "a whole number")
+            else:
+                chosen[name] = value
+        sizes = sizes_for(rows, device.type == "cuda")
+        if "points" in chosen:  # what is left suits a size of about so many
+            check_integer("points", self.points, 1)
+            first, *others = sizes
+            larger = [s for s in others if first.points < s.points <= chosen["points"]]
+            sizes = [first, *larger][-1:]
+        FitSettings(**chosen)  # checks what is there
+        return [replace(size, **chosen).within(rows) for size in sizes]
+
+    def _inputs(self, X: Any) -> Tensor:
+        """The numbers of X, with the columns of the fit."""
+        check_is_fitted(self)
+        matrix = checked_matrix(X)
+        self._check_columns(X)
+        return matrix
+
+    def _check_columns(self, X: Any) -> None:
+        self._check_order(column_names(X))
+        validate_data(self, with_names(X), reset=False, skip_check_array=True)
+
+    def _check_order(self, names: list[str] | None) -> None:
+        before = getattr(self, "feature_names_in_", None)
+        if names is None or before is None or sorted(names) != sorted(before):
+            return  # scikit-learn says which names are new or missing
+        for position, (name, expected) in enumerate(zip(names, before, strict=True)):
+            if name != expected:
+                raise InvalidInputError(
+                    "The feature names should match those that were passed during fit.\n"
+                    "Feature names must be in the same order as they were in fit.\n"
+                    f"Column {position} is {name!r}, and was {expected!r}: reorder the columns "
+                    "as in feature_names_in_."
+                )
+
+    def _noise_of(self, of: Of) -> float:
+        """Variance that y has beside f's, standardised."""
+        check_choice("of", of, ("y", "f"))
+        check_is_fitted(self)
+        return float(self._posterior.noise_variance) if of == "y" else 0.0
+
+    def _blocks(self, matrix: Tensor) -> Iterator[Tensor]:
+        """Standardised rows, a block at a time, where the posterior is."""
+        device, size = self._posterior.points.device, max(1, _BLOCK // matrix.shape[1])
+        for start in range(0, len(matrix), size):
+            block = self.x_standardizer_.transform(matrix[start : start + size].to(device))
+            self._check_near(block)
+            yield block
+
+    def _check_near(self, x: Tensor) -> None:
+        """Raise where a standardised value cannot be squared."""
+        largest = x.abs().amax(0)  # (d,)
+        if bool((largest < _FARTHEST).all()):
+            return
+        column = int(largest.argmax())
+        name = getattr(self, "feature_names_in_", range(len(largest)))[column]
+        raise InvalidInputError(
+            f"X is more than {_FARTHEST:g} standard deviations away from the rows of the fit in "
+            f"column {name!r}: is it in the right units?"
+        )
+
+    def _mean(self, matrix: Tensor) -> Tensor:
+        """(n, t), in the units of y."""
+        mean = self._posterior.mean
+        return self.y_standardizer_.inverse(torch.cat([mean(x) for x in self._blocks(matrix)]))
+
+    def _mean_and_std(self, matrix: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+        """(n, t) each, in the units of y."""
+        moments = [self._posterior.predict(x) for x in self._blocks(matrix)]
+        mean = torch.cat([mean for mean, _ in moments])
+        std = torch.cat([(variance + noise).sqrt() for _, variance in moments])
+        scale = self.y_standardizer_.scale.to(std.device)
+        return self.y_standardizer_.inverse(mean), std[:, None] * scale
+
+    def _covariance(self, matrix: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+        """Mean (n, t) and covariance (n, n, t), in the units of y."""
+        covariance = self._posterior.covariance(torch.cat(list(self._blocks(matrix))))
+        covariance.diagonal().add_(noise)
+        scale = self.y_standardizer_.scale.to(covariance.device)
+        return self._mean(matrix), covariance[:, :, None] * scale.square()
+
+    def _draws(self, count: int, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
+        """Functions of the rows of a table: (n, t, count), in the units of y."""
+        check_integer("n_samples", count, 1)
+        draws = self._posterior.sample_functions(count, generator)
+
+        def values(matrix: Tensor) -> Tensor:
+            standardised = torch.cat([draws(x) for x in self._blocks(matrix)])  # (n, count, t)
+            return self.y_standardizer_.inverse(standardised).transpose(1, 2)
+
+        return values
+
+    def _generator(self, random_state: int | np.random.RandomState | None) -> torch.Generator:
+        return torch.Generator(self._posterior.points.device).manual_seed(_seed(random_state))
+
+    def _output(self, X: Any, values: Tensor, axis: int = -1) -> Any:
+        """The values as the caller has X, without the axis of targets if y had none."""
+        if self.single_target_:
+            values = values.squeeze(axis)
+        if isinstance(X, Tensor):  # shorter formats than float32 would overflow
+            keeps = X.dtype in _DTYPES.values()
+            return values.to(X.device, X.dtype if keeps else None)
+        return values.cpu().numpy()
+
+
+def _seed(random_state: Any) -> int:
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise InvalidInputError(f"random_state: {error}") from error
+
+
+def _table(X: Any, y: Any, noise_variance: Any) -> Table:
+    matrix, targets, noise = checked_table(X, y, noise_variance)
+    return Table(matrix, targets, noise, column_names(X), column_names(y))
+
+
+def _check_auto(name: str, value: str, kind: str) -> None:
+    if value != "auto":
+        raise InvalidInputError(f"{name} must be {kind} or 'auto', got {value!r}")
+
+
+def _refuse(unsupported: dict[str, Any]) -> None:
+    if "sample_weight" in unsupported:
+        raise InvalidTypeError(
+            "sample_weight is not supported: give noise_variance, one number a row, for rows that "
+            "are known to be noisier than others"
+        )
+    for name in unsupported:
+        raise InvalidTypeError(f"there is no argument {name!r}: X, y and noise_variance are taken")
+
+
+def _checked_levels(quantiles: Sequence[float]) -> Tensor:
+    levels = as_tensor(quantiles, "quantiles").double()
+    if levels.ndim != 1 or not len(levels) or not bool(((levels > 0) & (levels < 1)).all()):
+        raise InvalidInputError(
+            f"quantiles must be a list of numbers between 0 and 1, such as [0.05, 0.95], "
+            f"got {quantiles!r}"
+        )
+    return levels

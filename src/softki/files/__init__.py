@@ -1,0 +1,1 @@
+"""Formats of files: written whole or not at all, sealed by a checksum."""

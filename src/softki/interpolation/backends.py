@@ -1,0 +1,134 @@
+"""How a block of rows becomes weights, and how ∂/∂S becomes ∂/∂z and ∂/∂T.
+
+There are two engines with the same results: plain PyTorch, which runs everywhere, and Triton
+kernels (`softki.interpolation._triton`), which never write the distances to memory. Training takes
+the second for float32 rows on a CUDA device, where Triton works. Rows that are thousands of times
+farther from the points than these from each other have fewer digits in the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from softki.interpolation.weights import weights_between
+from softki.linalg.cuda import triton_trouble
+from softki.linalg.distances import Pairs, scaled_gradient
+from softki.linalg.products import linear
+
+# The Triton kernels hold a row of distances in registers.
+_MAX_POINTS = 16_384
+
+
+class WeightGradient(NamedTuple):
+    """∂/∂S of a block of rows, as dense + (left − S·mean) rightᵀ."""
+
+    dense: Tensor | None  # (n, m); None stands for 0
+    left: Tensor  # (n, r)
+    right: Tensor  # (m, r)
+    mean: Tensor | None = None  # (m, r); None stands for 0
+
+    def full(self, S: Tensor) -> Tensor:
+        """(n, m), given the weights."""
+        left = self.left if self.mean is None else self.left - S @ self.mean
+        if self.dense is None:
+            return left @ self.right.T
+        return torch.addmm(self.dense, left, self.right.T)
+
+
+class Interpolated(Protocol):
+    """A block of rows after interpolation."""
+
+    @property
+    def weights(self) -> Tensor:
+        """S, (n, m)."""
+        ...
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """S times a matrix (m, m), to the precision of the rows."""
+        ...
+
+    def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
+        """∂/∂z (m, d), and ∂/∂T by column (d,): its sum is that of one T for all columns."""
+        ...
+
+
+class Engine(Protocol):
+    """Interpolates rows from points z (m, d) at the temperature T, () or (d,)."""
+
+    name: str
+
+    def __init__(self, z: Tensor, temperature: Tensor | None) -> None: ...
+
+    def interpolate(self, x: Tensor) -> Interpolated:
+        """The rows x (n, d), with the way back."""
+        ...
+
+    def weights(self, x: Tensor) -> Tensor:
+        """S alone, (n, m), in the precision of x or a higher one."""
+        ...
+
+
+class PlainEngine:
+    """Distances from one matrix product, near pairs recomputed: `softki.linalg.distances`."""
+
+    name = "plain PyTorch"
+
+    def __init__(self, z: Tensor, temperature: Tensor | None) -> None:
+        self._z, self._temperature = z, temperature
+
+    def interpolate(self, x: Tensor) -> Interpolated:
+        """The rows x (n, d), with the way back."""
+        scaled = x if self._temperature is None else x / self._temperature
+        return _Plain(*weights_between(scaled, self._z), self._temperature)
+
+    def weights(self, x: Tensor) -> Tensor:
+        """S alone, (n, m)."""
+        return self.interpolate(x).weights
+
+
+@dataclass(frozen=True)
+class _Plain:
+    weights: Tensor
+    pairs: Pairs
+    temperature: Tensor | None
+
+    def times(self, matrix: Tensor) -> Tensor:
+        return linear(self.weights, matrix.T)
+
+    def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
+        weighted = gradient.full(self.weights).mul_(self.weights)
+        logit_gradient = torch.addcmul(
+            weighted, self.weights, weighted.sum(1, keepdim=True), value=-1
+        )
+        # The logits are −distance, hence the signs.
+        z_gradient, moment = scaled_gradient(self.pairs, logit_gradient)
+        return -z_gradient, temperature_gradient(-moment, self.temperature)
+
+
+def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:
+    """∂/∂T by column from Σᵢ x̃ᵢₖ ∂/∂x̃ᵢₖ, with x̃ = x/T: minus the moment, divided by T."""
+    return -moment if temperature is None else -moment / temperature
+
+
+def engine_for(x: Tensor, points: int) -> type[Engine]:
+    """The engine that training takes for rows such as x and so many points."""
+    if why_plain(x, points) is not None:
+        return PlainEngine
+    from softki.interpolation._triton import FusedEngine
+
+    return FusedEngine
+
+
+def why_plain(x: Tensor, points: int) -> str | None:
+    """Why the plain engine is taken for such rows and points; None if it is not."""
+    if not x.is_cuda:
+        return "the rows are not on a CUDA device"
+    if x.dtype != torch.float32:
+        return "the rows are not in float32"
+    if points > _MAX_POINTS:
+        return f"there are more than {_MAX_POINTS:,} points"
+    return triton_trouble()

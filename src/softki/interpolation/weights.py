@@ -1,0 +1,78 @@
+"""Softmax interpolation weights Σ(x; z, T), the features of SoftKI.
+
+    sⱼ(x) = exp(−‖x/T − zⱼ‖) / Σₖ exp(−‖x/T − zₖ‖)
+
+A row of weights is a distribution over the m points. The softmax does not change when a row
+of distances is shifted by ‖x/T‖, and
+
+    ‖x/T − zⱼ‖ − ‖x/T‖ = eᵢⱼ / (‖x/T − zⱼ‖ + ‖x/T‖),   eᵢⱼ = ‖zⱼ‖² − 2 x·zⱼ/T
+
+has no cancellation far from the points, so that weights keep their digits at any distance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from softki.exceptions import InvalidInputError
+from softki.linalg.distances import Pairs, pairs_between, pairs_gradient
+
+
+def interpolation_weights(x: Tensor, z: Tensor, temperature: Tensor | None = None) -> Tensor:
+    """Softmax interpolation weights of x with respect to the points z.
+
+    Args:
+        x: inputs, (n, d).
+        z: interpolation points, (m, d), in units of x/T.
+        temperature: T, of shape () or (d,); None stands for 1.
+
+    Returns:
+        Weights (n, m), non-negative, each row summing to one. Differentiable in all arguments.
+
+    Example:
+        >>> z = torch.tensor([[-1.0], [1.0]])
+        >>> interpolation_weights(torch.tensor([[0.0], [1.0]]), z)
+        tensor([[0.5000, 0.5000],
+                [0.1192, 0.8808]])
+    """
+    check_columns(x, z)
+    scaled = x if temperature is None else x / temperature
+    weights: Tensor = _SoftmaxInterpolation.apply(scaled, z)
+    return weights
+
+
+def check_columns(x: Tensor, z: Tensor) -> None:
+    """Raise unless x (n, d) has as many columns as z (m, d)."""
+    if x.ndim != 2 or x.shape[1] != z.shape[1]:
+        raise InvalidInputError(f"x must have the shape (n, {z.shape[1]}), got {tuple(x.shape)}")
+
+
+def weights_between(x: Tensor, z: Tensor) -> tuple[Tensor, Pairs]:
+    """The weights (n, m) of x = x/T (n, d) over z (m, d), and the distances behind them."""
+    pairs = pairs_between(x, z)
+    tiny = torch.finfo(x.dtype).tiny  # for a row on a point in the middle of all points
+    logits = (pairs.excess / (pairs.distance + pairs.norm.clamp_min(tiny))).neg_()
+    rows, columns = pairs.rows, pairs.columns
+    logits[rows, columns] = pairs.norm[rows, 0] - pairs.distance[rows, columns]
+    return torch.softmax(logits, dim=1), pairs
+
+
+class _SoftmaxInterpolation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, z: Tensor) -> Tensor:
+        weights, pairs = weights_between(x, z)
+        ctx.save_for_backward(weights, *pairs)
+        return weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        weights, *saved = ctx.saved_tensors
+        weighted = weights * gradient
+        # The logits are −distance, hence the sign.
+        distance_gradient = weights * weighted.sum(1, keepdim=True) - weighted
+        return pairs_gradient(Pairs(*saved), distance_gradient)

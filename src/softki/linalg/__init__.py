@@ -1,0 +1,1 @@
+"""Products, distances and solvers of linear systems: tensors only, no Gaussian process."""

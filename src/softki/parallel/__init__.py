@@ -1,0 +1,1 @@
+"""The processes of a group of `torch.distributed` that share a fit."""

@@ -1,0 +1,301 @@
+"""The processes that a fit runs in, and what they tell each other.
+
+A fit inside an initialised group of `torch.distributed` (as `torchrun` and
+`torch.distributed.init_process_group` make one) shares its rows among the processes of the group.
+Statistics of rows add, so that little is sent; with m points, d columns and t targets,
+
+    the statistics of a step    m² + mt + t + 2 numbers, added over the processes
+    its gradients               md + d + 1 numbers, added (of points and temperature; those of
+                                kernel and noise follow from the statistics in every process)
+    an evaluation               statistics, added; parameters and figures, from process 0
+    a posterior                 statistics, added, or a tree of QR factors, (m + t)² + 2 numbers
+                                in log₂ P rounds, whose root is sent from process 0
+    before training             moments and the sample of rows, in such a tree; the k-means points
+
+Each of these is one message, in float64. Every sum carries one number more, which says whether a
+process was interrupted, so that all stop after the same step. Without a group, or with a group of
+one, nothing is sent and every function is the identity.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from softki.exceptions import InvalidInputError, SoftKIError
+from softki.parallel.lost import naming_who_is_missing
+
+# Seconds within which a second interrupt is the same as the first: torchrun sends it on again.
+_SAME_INTERRUPT = 1.0
+
+T = TypeVar("T")
+
+
+def process_rank() -> int:
+    """The number of this process in its group, whether a fit is shared or not; 0 without one.
+
+    Example:
+        >>> process_rank()
+        0
+    """
+    return dist.get_rank() if _is_initialised() else 0
+
+
+def process_count() -> int:
+    """The number of processes in the group; 1 without one."""
+    return dist.get_world_size() if _is_initialised() else 1
+
+
+class Processes:
+    """The processes of a fit; without arguments, this one alone.
+
+    Args:
+        rank: of this process.
+        size: their number.
+        tensors: the group that tensors are sent in.
+        objects: a gloo group that Python objects are sent in.
+        roll: a gloo group in which it is found out who is missing.
+        device: of tensors that are sent.
+
+    Attributes:
+        rank, size: as given.
+        is_stopping: whether any process was interrupted, as of the last sum; the same in all.
+
+    Example:
+        >>> alone = Processes()
+        >>> alone.rank, alone.size, alone.broadcast("anything"), alone.gather(3)
+        (0, 1, 'anything', [3])
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        tensors: Any = None,
+        objects: Any = None,
+        roll: Any = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.rank, self.size = rank, size
+        self._tensors, self._objects, self._roll = tensors, objects, roll
+        self._device = torch.device(device)
+        self._is_interrupted = self.is_stopping = False
+
+    @property
+    def are_several(self) -> bool:
+        """Whether there is anybody to talk to."""
+        return self.size > 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is process 0, which decides and writes."""
+        return self.rank == 0
+
+    def share_of(self, count: int) -> slice:
+        """Which of so many things, that all processes have, this one looks at.
+
+        Example:
+            >>> Processes(1, 3).share_of(10)
+            slice(3, 6, None)
+        """
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+    def check_same(self, facts: Mapping[str, Any]) -> None:
+        """Raise where a process has other facts than the first, and name both."""
+        first, *others = self.gather(dict(facts))
+        for rank, facts in enumerate(others, 1):
+            for name, value in facts.items():
+                if value != first[name]:
+                    raise InvalidInputError(
+                        f"{name} is {value} in process {rank}, and {first[name]} in process 0: "
+                        "all processes must have the same"
+                    )
+
+    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The sums of tensors over the processes, all in one message, in float64.
+
+        Every process must have tensors of the same shapes.
+        """
+        if not self.are_several:
+            return list(tensors)
+        flag = torch.tensor([float(self._is_interrupted)])
+        flat = self._flat([*tensors, flag])
+        with self._naming_who_is_missing():
+            dist.all_reduce(flat, group=self._tensors)
+        *sums, interrupted = self._unflat(flat, [*tensors, flag])
+        self.is_stopping = float(interrupted) > 0
+        return sums
+
+    def broadcast(self, value: T) -> T:
+        """The value that process 0 has; anything that can be pickled."""
+        if not self.are_several:
+            return value
+        values = [value]
+        with self._naming_who_is_missing():
+            dist.broadcast_object_list(values, src=0, group=self._objects)
+        return values[0]
+
+    def from_first(self, make: Callable[[], T]) -> T:
+        """What process 0 makes."""
+        return self.broadcast(make() if self.is_first else None)  # type: ignore[return-value]
+
+    @torch.no_grad()
+    def copy_from_first(self, tensors: Sequence[Tensor]) -> None:
+        """Give tensors the values that they have in process 0, in one message."""
+        if not self.are_several or not tensors:
+            return
+        flat = self._flat(tensors)
+        with self._naming_who_is_missing():
+            dist.broadcast(flat, src=0, group=self._tensors)
+        if not self.is_first:
+            for tensor, value in zip(tensors, self._unflat(flat, tensors), strict=True):
+                tensor.copy_(value)
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all processes, in all of them; anything that can be pickled."""
+        if not self.are_several:
+            return [value]
+        values: list[Any] = [None] * self.size
+        with self._naming_who_is_missing():
+            dist.all_gather_object(values, value, group=self._objects)
+        return values
+
+    def reduce(self, value: T, add: Callable[[T, T], T]) -> T:
+        """The sum of what processes have, by the given addition; anything that can be pickled.
+
+        Processes add in pairs, in log₂ P rounds, so that none holds more than two values.
+        """
+
+        def send(value: T, rank: int) -> None:
+            dist.send_object_list([value], rank, group=self._objects)
+
+        def receive(value: T, rank: int) -> T:
+            values: list[Any] = [None]
+            dist.recv_object_list(values, rank, group=self._objects)
+            return values[0]
+
+        return self.broadcast(self._to_root(value, add, send, receive))
+
+    def reduce_tensor(self, tensor: Tensor, add: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """The same of tensors, which have one shape in all processes."""
+        if not self.are_several:
+            return tensor
+
+        def send(value: Tensor, rank: int) -> None:
+            dist.send(self._flat([value]), rank, group=self._tensors)
+
+        def receive(value: Tensor, rank: int) -> Tensor:
+            flat = torch.empty(value.numel(), dtype=torch.float64, device=self._device)
+            dist.recv(flat, rank, group=self._tensors)
+            return self._unflat(flat, [value])[0]
+
+        total = self._to_root(tensor, add, send, receive).clone()
+        self.copy_from_first([total])
+        return total
+
+    def together(self, make: Callable[[], T]) -> T:
+        """What this process makes; where that fails in any process, an error in all.
+
+        Example:
+            >>> Processes().together(lambda: 3)
+            3
+        """
+        if not self.are_several:
+            return make()
+        error: SoftKIError | None = None
+        result: Any = None
+        try:
+            result = make()
+        except SoftKIError as own:
+            error = own
+        messages = self.gather(None if error is None else str(error))
+        if error is not None:
+            raise error
+        for rank, message in enumerate(messages):
+            if message is not None:
+                raise InvalidInputError(f"process {rank}: {message}")
+        return result
+
+    def interrupt(self) -> None:
+        """Ask all processes to stop after the next sum."""
+        self._is_interrupted = True
+
+    @contextmanager
+    def deferring_interrupts(self) -> Iterator[None]:
+        """Let the first Ctrl-C be a wish that all processes learn of; the second is an interrupt.
+
+        A process that left at once would leave the others waiting for it.
+        """
+        self._is_interrupted = self.is_stopping = False
+        if not self.are_several or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        first = 0.0
+
+        def wish(number: int, frame: Any) -> None:
+            nonlocal first
+            if self._is_interrupted and time.monotonic() > first + _SAME_INTERRUPT:
+                raise KeyboardInterrupt
+            first = first or time.monotonic()
+            self.interrupt()
+
+        before = signal.signal(signal.SIGINT, wish)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def leave(self) -> None:
+        """Close the groups, so that others do not wait for this process."""
+        groups = {id(g): g for g in (self._tensors, self._objects, self._roll) if g is not None}
+        self._tensors = self._objects = self._roll = None
+        for group in groups.values():
+            with suppress(RuntimeError, ValueError, AssertionError):
+                dist.destroy_process_group(group)
+
+    def _to_root(
+        self,
+        value: T,
+        add: Callable[[T, T], T],
+        send: Callable[[T, int], None],
+        receive: Callable[[T, int], T],
+    ) -> T:
+        """A binary tree: in process 0, the sum; elsewhere, a part of it."""
+        step = 1
+        while step < self.size:
+            if self.rank % (2 * step):
+                with self._naming_who_is_missing():
+                    send(value, self.rank - step)
+                return value
+            if self.rank + step < self.size:
+                with self._naming_who_is_missing():
+                    other = receive(value, self.rank + step)
+                value = add(value, other)
+            step *= 2
+        return value
+
+    def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
+        parts = [t.detach().reshape(-1).to(self._device, torch.float64) for t in tensors]
+        return torch.cat(parts)
+
+    def _unflat(self, flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+        parts = flat.split([tensor.numel() for tensor in like])
+        return [part.reshape(t.shape).to(t) for part, t in zip(parts, like, strict=True)]
+
+    def _naming_who_is_missing(self) -> AbstractContextManager[None]:
+        return naming_who_is_missing(self.rank, self.size, self._roll)
+
+
+ALONE = Processes()
+
+
+def _is_initialised() -> bool:
+    return dist.is_available() and dist.is_initialized()

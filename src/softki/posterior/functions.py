@@ -1,0 +1,305 @@
+"""The posterior over functions: predictions from z, T, μ and root alone.
+
+    mean s(x)ᵀμ,   cov(f(x), f(x')) = (root·s(x))ᵀ(root·s(x')),   draws s(x)ᵀ(μ + rootᵀε)
+
+Variances are squared norms and cannot be negative. A draw of u is a whole function, exact
+everywhere, at the cost of a mean. Once calibrated, all are shrunk where the variance is large
+(`softki.posterior.shrinkage`); beyond the edge of the data, variance, covariance and draws have the
+further term of `softki.posterior.extrapolation`. Nothing here grows with the number of training
+rows, and predictions are made in chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from softki.batches import chunk_rows
+from softki.interpolation.weights import interpolation_weights
+from softki.linalg.products import linear
+from softki.model import SoftKI
+from softki.posterior.calibration import Calibration
+from softki.posterior.extrapolation import WAVES, Edge, waves
+from softki.posterior.shrinkage import share_kept
+from softki.solvers import Solution
+from softki.validation.tables import as_tensor
+
+
+class Basis(NamedTuple):
+    """What functions are made of: s(x), α(x), and beyond the edge of the data √(1 − κ²) φ(x)."""
+
+    points: Tensor  # z, (m, d)
+    temperature: Tensor | None  # T, () or (d,)
+    root: Tensor  # (r, m), with cov(u | y) = rootᵀ root
+    target_variance: (
+        Tensor | None
+    )  # τ², see `softki.posterior.shrinkage`; None where nothing is shrunk
+    edge: Edge | None  # see `softki.posterior.extrapolation`; None where there is none
+
+    def weights(self, x: Tensor) -> Tensor:
+        """s(x), (n, m)."""
+        return interpolation_weights(x, self.points, self.temperature)
+
+    def known(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """√α root·s(x), (n, r), whose products are covariances, and α(x), (n,)."""
+        rooted = linear(weights, self.root)
+        if self.target_variance is None:
+            return rooted, torch.ones_like(weights[:, 0])
+        share = share_kept(rooted.square().sum(1), self.target_variance)
+        return share.sqrt()[:, None] * rooted, share
+
+    def share(self, weights: Tensor) -> Tensor:
+        """α(x), (n,), given the weights."""
+        if self.target_variance is None:
+            return torch.ones_like(weights[:, 0])
+        return self.known(weights)[1]
+
+    def novelty(self, x: Tensor, weights: Tensor) -> Tensor:
+        """√(1 − κ²), (n,), given the weights."""
+        if self.edge is None:
+            return weights.new_zeros(len(x))
+        nearest = self.points[weights.argmax(1)]
+        return self.edge.novelty(torch.linalg.vector_norm(self._scaled(x) - nearest, dim=1))
+
+    def waves(self, x: Tensor, novelty: Tensor) -> Tensor:
+        """√(1 − κ²) φ(x), (n, w), given √(1 − κ²)."""
+        assert self.edge is not None
+        return novelty[:, None] * waves(self._scaled(x), self.edge.width)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.temperature is None else x / self.temperature
+
+
+class Deviation(NamedTuple):
+    """What a draw adds to the mean, with ε and w standard normal."""
+
+    coefficients: Tensor  # rootᵀε, (m, …)
+    waves: Tensor | None  # w, (w, …); None where there is no edge
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """f(x) = α s(x)ᵀμ + √α s(x)ᵀrootᵀε + √(1 − κ²) φ(x)ᵀw: the posterior mean, or draws.
+
+    Results are in the precision and on the device of the coefficients.
+    """
+
+    basis: Basis
+    coefficients: Tensor  # μ, (m, …)
+    deviation: Deviation | None = None  # None for the mean
+
+    def __call__(self, x: Any) -> Tensor:
+        """f at the rows of x (n, d): (n, …)."""
+        return self.map(x, self._values)
+
+    def gradient(self, x: Any) -> Tensor:
+        """∂f/∂x at the rows of x (n, d): (n, …, d)."""
+        return self.map(x, self._gradient)
+
+    def map(self, x: Any, apply: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply to the rows of x chunk by chunk.
+
+        Each part goes to its place at once: results that were kept until the end would lie between
+        the freed temporaries of the chunks, which memory could then not be used for again.
+        """
+        if not isinstance(x, Tensor):
+            x = as_tensor(x, "x")
+        points = self.basis.points
+        size = chunk_rows(max(points.shape), points.device)
+        first, *others = x.split(size)
+        values = apply(first.to(points))
+        result = values.new_empty(len(x), *values.shape[1:])
+        result[: len(first)] = values
+        for start, part in zip(range(size, len(x), size), others, strict=True):
+            result[start : start + size] = apply(part.to(points))
+        return result
+
+    def _values(self, x: Tensor) -> Tensor:
+        weights = self.basis.weights(x)
+        return self._combined(x, weights, self.basis.share(weights))
+
+    def _combined(self, x: Tensor, weights: Tensor, share: Tensor) -> Tensor:
+        """f, given the weights and α."""
+        values = _times(share, torch.tensordot(weights, self.coefficients, 1))
+        if self.deviation is None:
+            return values
+        deviation = torch.tensordot(weights, self.deviation.coefficients, 1)
+        values = values + _times(share.sqrt(), deviation)
+        if self.deviation.waves is None:
+            return values
+        novelty = self.basis.novelty(x, weights)
+        if not bool(novelty.any()):
+            return values
+        return values + torch.tensordot(self.basis.waves(x, novelty), self.deviation.waves, 1)
+
+    def _gradient(self, x: Tensor) -> Tensor:
+        """∂f/∂x = ∂f/∂x at fixed α + ∂f/∂α ∂α/∂x: one pass of m² operations for all columns."""
+        with torch.inference_mode(False), torch.enable_grad():
+            x = x.detach().clone().requires_grad_()
+            weights = self.basis.weights(x)
+            share = self.basis.share(weights)
+            fixed = share.detach().requires_grad_()
+            values = self._combined(x, weights, fixed)
+            columns = values.flatten(1).unbind(1)
+            pairs = [
+                torch.autograd.grad(column.sum(), (x, fixed), retain_graph=True)
+                for column in columns
+            ]
+            by_share = torch.zeros_like(x)
+            if share.requires_grad:
+                (by_share,) = torch.autograd.grad(share.sum(), x)
+        gradient = x.new_zeros(len(x), len(columns), x.shape[1])
+        for k, (by_x, of_share) in enumerate(pairs):
+            gradient[:, k] = by_x + of_share[:, None] * by_share
+        return gradient.unflatten(1, values.shape[1:])
+
+
+def _times(factor: Tensor, values: Tensor) -> Tensor:
+    """Each of the rows (n, …) times its factor (n,)."""
+    return factor.reshape(-1, *(1,) * (values.ndim - 1)) * values
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The posterior of f, and of y = f + noise, for t targets that share the covariance.
+
+    Inputs and results are standardised like the training data. Variances and covariances are
+    those of f, the same for every target. The variance of y has `noise_variance` added, times
+    σ² for a row whose relative noise σ² is known.
+
+    Attributes:
+        points: z, (m, d), in units of x/T.
+        temperature: T, of shape () or (d,), or None.
+        mean_coefficients: μ, (m, t).
+        root: (r, m), with cov(u | y) = rootᵀ root.
+        noise_variance: variance of y given f, where σ² = 1.
+        target_variance: τ², see `softki.posterior.shrinkage`; None where nothing is shrunk.
+        reach, width: where the data ends, and how wide its edge is, see
+            `softki.posterior.extrapolation`; None where there is no edge.
+
+    Example:
+        >>> posterior = Posterior(
+        ...     points=torch.tensor([[0.0], [1.0]]),
+        ...     temperature=None,
+        ...     root=torch.eye(2),
+        ...     mean_coefficients=torch.tensor([[1.0], [3.0]]),
+        ...     noise_variance=torch.tensor(0.1),
+        ... )
+        >>> posterior.predict(torch.tensor([[0.5]]))
+        (tensor([[2.]]), tensor([0.5000]))
+    """
+
+    points: Tensor
+    temperature: Tensor | None
+    mean_coefficients: Tensor
+    root: Tensor
+    noise_variance: Tensor
+    target_variance: Tensor | None = None
+    reach: Tensor | None = None
+    width: Tensor | None = None
+
+    @classmethod
+    def from_solution(cls, model: SoftKI, solution: Solution) -> Self:
+        """The posterior of a model whose u has been solved for."""
+        temperature = model.temperature
+        return cls(
+            points=model.points.detach().clone(),
+            temperature=None if temperature is None else temperature.detach(),
+            mean_coefficients=solution.mean,
+            root=solution.root,
+            noise_variance=model.noise_variance.detach(),
+        )
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """This posterior in another precision or on another device, as `Tensor.to`."""
+        moved = {
+            name: value.to(*args, **kwargs)
+            for name, value in vars(self).items()
+            if value is not None
+        }
+        return replace(self, **moved)
+
+    def calibrated(self, calibration: Calibration) -> Self:
+        """This posterior with variance a·v, noise b, and τ² if any, in everything it gives."""
+        new, limit = self.noise_variance.new_tensor, calibration.target_variance
+        return replace(
+            self,
+            root=calibration.scale**0.5 * self.root,
+            noise_variance=new(calibration.noise_variance),
+            target_variance=None if limit is None else new(limit),
+        )
+
+    def within(self, edge: Edge) -> Self:
+        """This posterior with an edge, beyond which f is as uncertain as before."""
+        return replace(self, reach=edge.reach, width=edge.width)
+
+    @property
+    def edge(self) -> Edge | None:
+        """Where the data ends."""
+        if self.reach is None or self.width is None:
+            return None
+        return Edge(self.reach, self.width)
+
+    @property
+    def mean(self) -> Function:
+        """The posterior mean: call it for (n, t), or take its gradient (n, t, d)."""
+        return Function(self._basis, self.mean_coefficients)
+
+    def predict(self, x: Any) -> tuple[Tensor, Tensor]:
+        """Mean (n, t) and variance of f (n,) at the rows of x (n, d)."""
+
+        def moments(part: Tensor) -> Tensor:
+            weights = self._basis.weights(part)
+            known, share = self._basis.known(weights)
+            mean = share[:, None] * (weights @ self.mean_coefficients)
+            variance = known.square().sum(1) + self._basis.novelty(part, weights).square()
+            return torch.cat([mean, variance[:, None]], 1)
+
+        result = self.mean.map(x, moments)
+        return result[:, :-1], result[:, -1]
+
+    def variance(self, x: Any) -> Tensor:
+        """var f(x) = α ‖root·s(x)‖² + 1 − κ², (n,)."""
+        return self.predict(x)[1]
+
+    def covariance(self, x: Any, other: Any = None) -> Tensor:
+        """cov(f(x), f(x')) between the rows of x (n, d) and of other (n', d): (n, n')."""
+
+        def features(part: Tensor) -> Tensor:
+            weights = self._basis.weights(part)
+            known, _ = self._basis.known(weights)
+            if self.edge is None:
+                return known
+            novelty = self._basis.novelty(part, weights)
+            return torch.cat([known, self._basis.waves(part, novelty)], 1)
+
+        left = self.mean.map(x, features)
+        return left @ (left if other is None else self.mean.map(other, features)).T
+
+    def sample_functions(self, count: int, generator: torch.Generator | None = None) -> Function:
+        """Exact draws of whole functions: one `Function` with values (n, count, t).
+
+        ε and w ~ N(0, I) of `Function`, independent between draws and targets.
+        """
+        m, t = self.mean_coefficients.shape
+
+        def normal(rows: int) -> Tensor:
+            return torch.randn(
+                (rows, count * t),
+                generator=generator,
+                dtype=self.root.dtype,
+                device=self.root.device,
+            )
+
+        coefficients = (self.root.T @ normal(len(self.root))).reshape(m, count, t)
+        beyond = None if self.edge is None else normal(WAVES).reshape(WAVES, count, t)
+        deviation = Deviation(coefficients, beyond)
+        return Function(self._basis, self.mean_coefficients[:, None], deviation)
+
+    @property
+    def _basis(self) -> Basis:
+        return Basis(self.points, self.temperature, self.root, self.target_variance, self.edge)

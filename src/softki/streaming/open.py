@@ -1,0 +1,200 @@
+"""Any data that is read a block at a time, as a source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from softki.exceptions import InvalidInputError, InvalidTypeError
+from softki.parallel.processes import Processes
+from softki.streaming.arrays import array_source, iterable_source
+from softki.streaming.blocks import Rows
+from softki.streaming.source import Source
+from softki.validation.inputs import checked_table
+from softki.validation.tables import as_tensor, column_names
+
+
+def open_source(
+    data: Any, y: Any = None, noise_variance: Any = None, columns: Sequence[str] | None = None
+) -> Source:
+    """The rows of data that may be larger than memory.
+
+    Args:
+        data: one or several files (Parquet, CSV, gzipped CSV, or Arrow), a folder of such, a
+            `pyarrow.dataset.Dataset`, a `.npy` file or an array, or an object that gives batches
+            (X, y) or (X, y, noise variance) anew each time that it is iterated.
+        y: of files and data sets, the column, or the columns, to predict; of an array or a `.npy`
+            file, another with the targets; of batches, nothing.
+        noise_variance: likewise, the column with the known noise variance, or an array.
+        columns: the inputs; by default all others.
+
+    Example:
+        >>> source = open_source(np.zeros((1000, 3)), np.zeros(1000))
+        >>> len(source), source.columns, source.targets
+        (1000, ['x0', 'x1', 'x2'], ['y'])
+    """
+    paths = _paths(data)
+    if paths is not None:
+        from softki.streaming.tables import file_source
+
+        return file_source(paths, _names("y", y), _names("noise_variance", noise_variance), columns)
+    if is_dataset(data):
+        from softki.streaming.datasets import dataset_source
+
+        return dataset_source(
+            data, _names("y", y), _names("noise_variance", noise_variance), columns
+        )
+    if isinstance(data, np.ndarray | Tensor) or is_npy(data):
+        if y is None:
+            raise InvalidInputError(
+                f"{data if is_npy(data) else 'X'}: y is missing: give an array, or a .npy file, of "
+                "the targets"
+            )
+        return array_source(data, y, noise_variance, columns)
+    if hasattr(data, "columns"):
+        raise InvalidTypeError(
+            f"a table of the type {type(data).__name__} is in memory already: fit to it directly"
+        )
+    if not isinstance(data, Iterable):
+        raise InvalidTypeError(
+            f"data of the type {type(data).__name__} cannot be read: give files, a "
+            "pyarrow.dataset.Dataset, arrays, or an object that gives batches (X, y)"
+        )
+    if (y is not None or noise_variance is not None) and not isinstance(data, Iterator):
+        raise InvalidInputError(
+            "y and noise variance are in the batches (X, y, noise variance): give X alone"
+        )
+    return iterable_source(data, columns)
+
+
+def source_of(X: Any, y: Any = None, noise_variance: Any = None) -> Source | None:
+    """The rows as a source, if X is not one already; None where it is a table in memory.
+
+    Without y, a list is one of batches if its first item is a pair or triple of tables.
+
+    Example:
+        >>> source_of([[1.0, 2.0], [3.0, 4.0]], [1.0, 2.0]) is None
+        True
+        >>> len(source_of([(np.zeros((5, 2)), np.zeros(5))]))
+        5
+    """
+    if isinstance(X, Source):
+        return X
+    is_source = (
+        is_path(X)
+        or isinstance(X, np.memmap)
+        or is_dataset(X)
+        or (isinstance(X, list | tuple) and len(X) > 0 and all(map(is_path, X)))
+        or _gives_batches(X, y)
+    )
+    return open_source(X, y, noise_variance) if is_source else None
+
+
+def _gives_batches(X: Any, y: Any) -> bool:
+    if isinstance(X, Iterator):
+        return True  # which is refused, with what to do
+    if y is not None or any(hasattr(X, name) for name in ("shape", "columns", "__array__")):
+        return False
+    if not isinstance(X, list | tuple):
+        return isinstance(X, Iterable)
+    first = X[0] if X else None
+    return isinstance(first, list | tuple) and bool(first) and hasattr(first[0], "shape")
+
+
+def is_npy(data: Any) -> bool:
+    """Whether it is the name of a `.npy` file."""
+    return is_path(data) and Path(data).suffix.lower() == ".npy"
+
+
+def is_path(data: Any) -> bool:
+    """Whether it is the name of a file or folder."""
+    return isinstance(data, str | PathLike)
+
+
+def is_dataset(data: Any) -> bool:
+    """Whether it is a `pyarrow.dataset.Dataset`."""
+    module = sys.modules.get("pyarrow.dataset")
+    return module is not None and isinstance(data, module.Dataset)
+
+
+def _paths(data: Any) -> list[Path] | None:
+    """The files of tables that the data name, if they do."""
+    if is_path(data) and not is_npy(data):
+        from softki.data.file_sets import folder_files
+
+        path = Path(data)
+        return folder_files(path) if path.is_dir() else [path]
+    if not isinstance(data, list | tuple) or not data or not all(map(is_path, data)):
+        return None
+    for path in data:
+        if is_npy(path):
+            raise InvalidInputError(f"{path}: one .npy file is read at a time, not a list of them")
+    return [Path(path) for path in data]
+
+
+def _names(argument: str, value: Any) -> Any:
+    """The names of columns, where they are text."""
+    listed = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    if value is None or isinstance(value, str) or (argument == "y" and listed):
+        return value
+    what = "the name of a column, or a list of names" if argument == "y" else "the name of a column"
+    raise InvalidTypeError(
+        f"{argument} must be {what} where the rows are in files or a data set, got "
+        f"{type(value).__name__}"
+    )
+
+
+def source_of_process(X: Any, y: Any, noise_variance: Any) -> Source:
+    """The rows that this process gives to a fit of several, of any kind; it may have none.
+
+    Example:
+        >>> import numpy as np
+        >>> len(source_of_process(np.zeros((0, 3)), np.zeros(0), None))
+        0
+    """
+    source = source_of(X, y, noise_variance)
+    if source is None:
+        source = _table_source(X, y, noise_variance)
+    source.may_be_empty = not source.is_shared
+    return source
+
+
+def rows_up_to(source: Source, count: int, processes: Processes) -> Rows | None:
+    """All rows of all processes at once, if they are no more than so many."""
+    if source.is_shared or not processes.are_several:
+        return processes.together(lambda: source.up_to(count))
+    own = processes.together(lambda: len(source))
+    total = sum(processes.gather(own))
+    if total == 0:
+        raise InvalidInputError("no process has any rows")
+    if total > count:
+        return None
+    blocks = processes.together(lambda: [block.rows for block in source.blocks()])
+    return Rows.join([rows for parts in processes.gather(blocks) for rows in parts])
+
+
+def check_same_columns(source: Source, processes: Processes) -> None:
+    """Raise where processes have other columns."""
+    processes.check_same(
+        {
+            "the number of columns": len(source.columns),
+            "the number of targets": len(source.targets),
+            "a known noise_variance": source.noise is not None,
+            "the list of columns": source.columns if source.is_named else None,
+        }
+    )
+
+
+def _table_source(X: Any, y: Any, noise_variance: Any) -> Source:
+    names = column_names(X)
+    x = as_tensor(X, "X")
+    if len(x):
+        return array_source(*checked_table(X, y, noise_variance), names)
+    noise = None if noise_variance is None else as_tensor(noise_variance, "noise_variance")
+    return array_source(x, as_tensor(y, "y"), noise, names, may_be_empty=True)

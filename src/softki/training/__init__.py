@@ -1,0 +1,1 @@
+"""From standardised rows to a trained model and its posterior."""

@@ -1,0 +1,214 @@
+"""From standardised data to a posterior: Algorithm 1 of the paper, made safe.
+
+points and temperature → training → statistics of all rows → posterior, calibrated, with an edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from softki.batches import Data
+from softki.exceptions import InvalidInputError
+from softki.model import SoftKI
+from softki.posterior.extrapolation import edge_of
+from softki.posterior.functions import Posterior
+from softki.statistics import Statistics
+from softki.training.checkpoints import NONE, CheckpointFolder, Checkpoints, identity_of
+from softki.training.cross_validation import cross_validated
+from softki.training.data import LEAST_HELD_OUT, InMemoryRows, TrainingData, split_rows
+from softki.training.inference import Judged, calibration_by, posterior_of, statistics_of
+from softki.training.model_selection import Trained, best_of, candidates_of
+from softki.training.report import Callback, FitReport
+from softki.training.runtime import prepared, timed
+from softki.training.settings import FitSettings
+from softki.validation.inputs import checked_data
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The result of `fit`."""
+
+    model: SoftKI  # the learned parameters
+    posterior: Posterior  # calibrated, in float64
+    statistics: Statistics  # of all rows, in the form that the solver needs
+    report: FitReport
+    settings: FitSettings
+    held_out: Tensor  # indices of the rows that training did not see
+
+    def with_rows(self, x: Any, y: Any, noise_variance: Any = None) -> Self:
+        """This fit with more rows: their statistics added, the posterior solved anew.
+
+        Points, kernel, noise and calibration are taken as they are. The rows must be
+        standardised like those of the fit.
+        """
+        device = self.posterior.points.device
+        data = checked_data(x, y, noise_variance, self.settings.dtype, device)
+        return self.with_data(InMemoryRows.whole(data))
+
+    def with_data(self, data: TrainingData) -> Self:
+        """This fit with all rows of training data, such as a stream, which is not trained on."""
+        with prepared():
+            statistics = self.statistics + _all_statistics(self.model, data, self.settings)
+            report = replace(self.report, rows=statistics.count)
+            posterior = posterior_of(
+                self.model, statistics, self.settings, self.report.calibration, report
+            )
+            edge = self.posterior.edge
+            if edge is not None:
+                posterior = posterior.within(edge.wider(edge_of(self.model, data.inputs)))
+        return replace(self, posterior=posterior, statistics=statistics, report=report)
+
+
+def fit(
+    x: Any,
+    y: Any,
+    noise_variance: Any = None,
+    *,
+    settings: FitSettings | Sequence[FitSettings] | None = None,
+    model: SoftKI | None = None,
+    device: torch.device | str | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: str | PathLike[str] | None = None,
+) -> Fit:
+    """Fit SoftKI to standardised rows.
+
+    Args:
+        x: inputs (n, d), each column with mean 0 and standard deviation 1: a NumPy array, a torch
+            tensor, or a data frame.
+        y: targets (n,) or (n, t), standardised likewise; all share kernel and noise.
+        noise_variance: known noise σᵢ² of each row (n,), relative to the learned β².
+        settings: how to fit. Of several, each is tried as long as held-out rows improve by it,
+            and the best on these is kept; they share seed, precision and held-out rows.
+        model: to start from (it is trained in place), instead of k-means points and the
+            kernel and temperature of the settings.
+        device: to fit on; None for where x is, "auto" for CUDA if there is one.
+        callbacks: called with a `softki.Event` after every step.
+        checkpoint: a folder to save the fit to while it goes on. The same call goes on from there
+            where the last one was killed, with the same result. A fit that is done leaves nothing.
+
+    Example:
+        >>> x = torch.linspace(-2, 2, 200)[:, None]
+        >>> result = fit(x, torch.sin(2 * x), settings=FitSettings(points=16, steps=50))
+        >>> mean, variance = result.posterior.predict(torch.tensor([[0.5]]))
+        >>> bool((mean - torch.sin(torch.tensor(1.0))).abs() < 0.1)
+        True
+    """
+    candidates = candidates_of(settings, model)
+    first = candidates[0]
+    data = checked_data(x, y, noise_variance, first.dtype, device)
+    generator = torch.Generator("cpu").manual_seed(first.seed)
+    checkpoints = _checkpoints(checkpoint, candidates, InMemoryRows.whole(data), model)
+    with _fitting():
+        if first.folds and len(data) >= first.folds * LEAST_HELD_OUT:
+            trained = cross_validated(data, first, model, generator, callbacks, checkpoints)
+        else:
+            rows = InMemoryRows(data, split_rows(len(data), first.held_out, generator))
+            trained = best_of(candidates, rows, model, generator, callbacks, checkpoints)
+        result = _conditioned(trained)
+    checkpoints.finish()
+    return result
+
+
+def fit_rows(
+    data: TrainingData,
+    *,
+    settings: FitSettings | Sequence[FitSettings] | None = None,
+    model: SoftKI | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: str | PathLike[str] | None = None,
+) -> Fit:
+    """Fit SoftKI to standardised rows that need not be in memory.
+
+    Training, posterior and everything else are those of `fit`; cross-validation is for few rows,
+    and these are better given to `fit`.
+
+    Args:
+        data: the rows, such as `softki.streaming.StreamedRows`, which has the device and says
+            which of them are held out.
+        settings: how to fit; one or several, as for `fit`. The precision must be that of the rows.
+        model: to start from, as for `fit`.
+        callbacks: called with a `softki.Event` after every step.
+        checkpoint: a folder to save the fit to while it goes on, as for `fit`.
+
+    Example:
+        >>> import numpy as np
+        >>> from softki.streaming import StreamedRows, open_source
+        >>> x = np.linspace(0, 6, 4000)[:, None]
+        >>> rows = StreamedRows.open(open_source(x, np.sin(x[:, 0])))
+        >>> result = fit_rows(rows, settings=FitSettings(points=16, steps=50))
+        >>> result.report.is_streamed, result.report.best.rmse < 0.05
+        (True, True)
+    """
+    candidates = candidates_of(settings, model)
+    first = candidates[0]
+    if first.folds:
+        raise InvalidInputError("folds are for rows in memory: give these to fit, or folds=0")
+    if first.dtype != data.dtype:
+        raise InvalidInputError(f"the rows are in {data.dtype}, and settings.dtype {first.dtype}")
+    generator = torch.Generator("cpu").manual_seed(first.seed)
+    checkpoints = _checkpoints(checkpoint, candidates, data, model)
+    with _fitting():
+        result = _conditioned(best_of(candidates, data, model, generator, callbacks, checkpoints))
+    checkpoints.finish()
+    return result
+
+
+def _checkpoints(
+    folder: str | PathLike[str] | None,
+    candidates: Sequence[FitSettings],
+    data: TrainingData,
+    model: SoftKI | None,
+) -> Checkpoints:
+    """Where the fit is saved to, if it is, with what was saved before."""
+    if folder is None:
+        return NONE
+    return CheckpointFolder(folder, identity_of(candidates, data, model), data.processes)
+
+
+def _conditioned(trained: Trained) -> Fit:
+    """The fit after training: the posterior on all rows, within their edge."""
+    model, settings, data, report = trained.model, trained.settings, trained.data, trained.report
+    with timed(report.seconds, "posterior", data.device):
+        posterior, statistics = _final_posterior(trained)
+        posterior = posterior.within(edge_of(model, data.inputs))
+    return Fit(model, posterior, statistics, report, settings, data.held_out_index)
+
+
+def _final_posterior(trained: Trained) -> tuple[Posterior, Statistics]:
+    """The posterior on all rows, calibrated on the held-out ones.
+
+    The statistics of the training rows give the posterior that the calibration is fitted to; adding
+    those of the held-out rows gives the final one.
+    """
+    model, settings, data, report = trained.model, trained.settings, trained.data, trained.report
+    if data.held_out is None:
+        statistics = statistics_of(model, data, settings, data.processes)
+    else:
+        judged = Judged.of(model, data, settings)
+        statistics = judged.statistics + statistics_of(model, Data(*data.held_out), settings)
+        report.calibration = calibration_by([judged]).for_more_rows(
+            judged.statistics.count / statistics.count
+        )
+    return posterior_of(model, statistics, settings, report.calibration, report), statistics
+
+
+def _all_statistics(model: SoftKI, data: TrainingData, settings: FitSettings) -> Statistics:
+    """Of training and held-out rows."""
+    statistics = statistics_of(model, data, settings, data.processes)
+    if data.held_out is None:
+        return statistics
+    return statistics + statistics_of(model, Data(*data.held_out), settings)
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """What the caller has asked of autograd does not matter to a fit."""
+    with torch.inference_mode(False), torch.enable_grad(), prepared():
+        yield

@@ -1,0 +1,1 @@
+"""What users hand in, checked and turned into numbers."""
