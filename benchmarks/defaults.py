@@ -27,9 +27,9 @@ from softki.bench.registry import select
 from softki.bench.results import Results
 from softki.bench.runner import Plan, run_all
 from softki.kernels.stationary import make_kernel
-from softki.posterior.calibration import Calibration, Unseen, calibrate_row_weights
+from softki.posterior.calibration import Calibration, HeldOutRows, calibrate_row_weights
 
-Said = Mapping[float, tuple[Unseen, Tensor]]
+Said = Mapping[float, tuple[HeldOutRows, Tensor]]
 
 # Test RMSE / NLL to reach on one H200; small sets are compared with an exact GP instead.
 REACH = {

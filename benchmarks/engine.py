@@ -30,11 +30,11 @@ from uci import print_versions
 from softki import FitSettings, SoftKI
 from softki.batches import Data
 from softki.bench.memory import PeakMemory
-from softki.interpolation.backends import engine_for
+from softki.interpolation.backends import backend_for
 from softki.kernels.stationary import Matern32
 from softki.objective.exact import backward, exact
 from softki.posterior.functions import Posterior
-from softki.training.cuda_graph import Gathered, GraphSteps, why_not
+from softki.training.cuda_graph import GraphSteps, IndexedRows, why_not
 from softki.training.data import InMemoryRows
 from softki.training.inference import posterior_of, statistics_of
 from softki.training.optimizer import make_adam
@@ -175,9 +175,9 @@ def step(bench: Bench, b: int, m: int, d: int) -> Line:
         optimizer.step()
 
     name = f"step, b={b}, m={m}, d={d}: softki"
-    if why_not(model, InMemoryRows.whole(data), "exact", True, engine_for(data.x, m)) is not None:
+    if why_not(model, InMemoryRows.whole(data), "exact", True, backend_for(data.x, m)) is not None:
         return bench.line(name, eager, 15, step_operations(bench, b, m))
-    rows = Gathered(data, lambda step: index)
+    rows = IndexedRows(data, lambda step: index)
     steps = GraphSteps(model, rows, optimizer, lambda step: None, longest=20)
 
     def graphed() -> None:

@@ -21,10 +21,15 @@ from softki import SoftKIRegressor
 from softki.bench.datasets import load
 from softki.bench.splits import SPLITS
 from softki.metrics import gaussian_nll, rmse
-from softki.posterior.calibration import ROW_WEIGHTS, Calibration, Unseen, calibrate_row_weights
+from softki.posterior.calibration import (
+    ROW_WEIGHTS,
+    Calibration,
+    HeldOutRows,
+    calibrate_row_weights,
+)
 from softki.training.inference import posterior_of
 
-Said = dict[float, tuple[Unseen, torch.Tensor]]
+Said = dict[float, tuple[HeldOutRows, torch.Tensor]]
 
 
 def run(data: str, seed: int) -> None:

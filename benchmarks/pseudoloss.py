@@ -23,7 +23,7 @@ from uci import print_versions
 from softki import FitSettings, fit
 from softki.batches import Batch
 from softki.data import robot_arm
-from softki.features import Rows
+from softki.features import WeightedBatches
 from softki.linalg.conjugate_gradients import Map, conjugate_gradients
 from softki.objective.hutchinson import covariance_of, woodbury_preconditioner
 
@@ -41,7 +41,7 @@ class Counted:
         return self.matmul(v)
 
 
-def ours(rows: Rows, K: Tensor, noise: Tensor, right: Tensor) -> tuple[Tensor, int]:
+def ours(rows: WeightedBatches, K: Tensor, noise: Tensor, right: Tensor) -> tuple[Tensor, int]:
     preconditioner = woodbury_preconditioner(
         rows, K, noise, torch.randn(len(K), RANK, dtype=K.dtype, device=K.device)
     )
@@ -49,7 +49,7 @@ def ours(rows: Rows, K: Tensor, noise: Tensor, right: Tensor) -> tuple[Tensor, i
     return conjugate_gradients(matmul, right, TOLERANCE, STEPS, preconditioner)[0], matmul.count
 
 
-def theirs(rows: Rows, K: Tensor, noise: Tensor, right: Tensor) -> tuple[Tensor, int]:
+def theirs(rows: WeightedBatches, K: Tensor, noise: Tensor, right: Tensor) -> tuple[Tensor, int]:
     F = rows.matmul(pivoted_cholesky(K, rank=RANK))
     inner = F.T @ (F / noise)
     inner.diagonal().add_(1)
@@ -100,7 +100,7 @@ def main() -> None:
         model.noise_variance = noise_variance
         with torch.no_grad():
             K = model.kernel_matrix()
-            rows = Rows(model, [Batch(x[:1024], y[:1024, None])])
+            rows = WeightedBatches(model, [Batch(x[:1024], y[:1024, None])])
             noise = model.noise_variance * rows.noise_square
             probes = torch.randn(1024, PROBES, dtype=K.dtype, device=device)
             right = torch.cat([rows.targets, probes], 1)

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import softki
 from softki.bench import datasets
 from softki.data import split_indices
-from softki.interpolation import backends as engine
+from softki.interpolation import backends
 from softki.kernels import stationary as kernels
 from softki.linalg import products
 from softki.metrics import coverage, gaussian_nll, rmse
@@ -65,10 +65,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["pol"])
     parser.add_argument("--seeds", type=int, default=1, help="how many splits, from seed 0")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--plain", action="store_true", help="the plain engine on a GPU too")
+    parser.add_argument("--plain", action="store_true", help="the plain backend on a GPU too")
     arguments = parser.parse_args()
     if arguments.plain:
-        for module in (engine, kernels, products):
+        for module in (backends, kernels, products):
             setattr(module, "triton_trouble", lambda: "asked")  # noqa: B010
     print_versions(arguments.device)
     for name in arguments.names:

@@ -38,12 +38,12 @@ class DenseGP:
     K: Tensor  # (m, m)
     Y: Tensor  # (n, t)
     noise_variance: Tensor
-    noise_scale: Tensor | None = None
+    noise_std: Tensor | None = None
 
     @property
     def noise(self) -> Tensor:
         ones = torch.ones(len(self.S), dtype=F64)
-        return self.noise_variance * (ones if self.noise_scale is None else self.noise_scale**2)
+        return self.noise_variance * (ones if self.noise_std is None else self.noise_std**2)
 
     @property
     def D(self) -> Tensor:
@@ -73,7 +73,7 @@ class Problem:
     x_new: Tensor
     temperature: Tensor
     lengthscale: Tensor
-    noise_scale: Tensor | None
+    noise_std: Tensor | None
 
     @property
     def S(self) -> Tensor:
@@ -89,7 +89,7 @@ class Problem:
 
     def gp(self, noise_variance: float) -> DenseGP:
         return DenseGP(
-            self.S, self.K, self.Y, torch.tensor(noise_variance, dtype=F64), self.noise_scale
+            self.S, self.K, self.Y, torch.tensor(noise_variance, dtype=F64), self.noise_std
         )
 
 
@@ -116,7 +116,7 @@ def problem(
         x_new=normal(7, d),
         temperature=temperature,
         lengthscale=1 + uniform(d),
-        noise_scale=0.5 + uniform(n) if noisy_rows else None,
+        noise_std=0.5 + uniform(n) if noisy_rows else None,
     )
 
 

@@ -17,7 +17,7 @@ def test_chunks_cover_all_rows_in_order() -> None:
     chunks = data.chunks(points=1024)
     assert [len(batch.x) for batch in chunks] == [2048, 2048, 2048, 2048, 1808]
     for part, whole in zip(
-        zip(*chunks, strict=True), (data.x, data.y, data.noise_scale), strict=True
+        zip(*chunks, strict=True), (data.x, data.y, data.noise_std), strict=True
     ):
         assert torch.equal(torch.cat(part), whole)
     index = torch.tensor([3, 1, 2])

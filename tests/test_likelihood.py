@@ -22,11 +22,11 @@ def test_value_and_gradient_equal_the_dense_ones(
 ) -> None:
     p = dense.problem(targets=targets, noisy_rows=noisy_rows)
     K, noise = p.K.requires_grad_(), torch.tensor(noise_variance, dtype=F64, requires_grad=True)
-    loss = -DenseGP(p.S, K, p.Y, noise, p.noise_scale).log_likelihood()
+    loss = -DenseGP(p.S, K, p.Y, noise, p.noise_std).log_likelihood()
     K_gradient, noise_gradient = torch.autograd.grad(loss, [K, noise])
     expected = -loss.item()
 
-    statistics = form.from_block(Features(p.S, p.Y, p.noise_scale))
+    statistics = form.from_block(Features(p.S, p.Y, p.noise_std))
     ours = likelihood_gradient(K.detach(), statistics, noise.detach())
     assert float(ours.log_likelihood) == pytest.approx(expected, rel=1e-10)
     assert relative_error(ours.kernel, (K_gradient + K_gradient.T) / 2) < 1e-8

@@ -30,7 +30,7 @@ def test_import_needs_only_the_declared_packages() -> None:
     code = f"import sys; sys.modules.update(dict.fromkeys({absent})); import softki"
     subprocess.run([sys.executable, "-c", code], check=True)
     runtime = {re.split(r"[>=<\s]", r)[0] for r in requires("softki") or [] if "extra" not in r}
-    declared = "torch numpy scikit-learn scipy joblib safetensors gpytorch tqdm"
+    declared = "torch numpy scikit-learn scipy joblib lazy-loader safetensors gpytorch tqdm"
     assert runtime == set(declared.split())
 
 

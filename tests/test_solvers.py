@@ -19,7 +19,7 @@ SOLVERS = get_args(Solver)
 
 
 def solved(p: dense.Problem, noise_variance: float, solver: Solver, tolerance: float = 1e-10):  # type: ignore[no-untyped-def]
-    statistics = statistics_for(solver).from_block(Features(p.S, p.Y, p.noise_scale))
+    statistics = statistics_for(solver).from_block(Features(p.S, p.Y, p.noise_std))
     return solve(p.K, statistics, torch.tensor(noise_variance, dtype=F64), solver, tolerance)
 
 

@@ -16,7 +16,7 @@ FORMS = [GramStatistics, SquareRootStatistics]
 
 def features(n: int, m: int, targets: int, noisy_rows: bool, seed: int = 0) -> Features:
     p = dense.problem(n, m, targets=targets, noisy_rows=noisy_rows, seed=seed)
-    return Features(p.S, p.Y, p.noise_scale)
+    return Features(p.S, p.Y, p.noise_std)
 
 
 def take(block: Features, index: torch.Tensor) -> Features:
@@ -37,7 +37,7 @@ def assert_same(left: Statistics, right: Statistics) -> None:
 @pytest.mark.parametrize("noisy_rows", [False, True])
 def test_statistics_are_what_they_say(form: type[Statistics], noisy_rows: bool) -> None:
     block = features(20, 5, 2, noisy_rows)
-    sigma = torch.ones(20, dtype=F64) if block.noise_scale is None else block.noise_scale
+    sigma = torch.ones(20, dtype=F64) if block.noise_std is None else block.noise_std
     S, Y = block.weights / sigma[:, None], block.targets / sigma[:, None]
     statistics = form.from_block(block)
     assert (statistics.count, statistics.targets) == (20, 2)

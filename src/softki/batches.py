@@ -18,7 +18,7 @@ class Batch(NamedTuple):
 
     x: Tensor  # (n, d)
     y: Tensor  # (n, t)
-    noise_scale: Tensor | None = None  # σ, (n,); None stands for 1
+    noise_std: Tensor | None = None  # σ, (n,); None stands for 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Data:
 
     x: Tensor  # (n, d)
     y: Tensor  # (n, t)
-    noise_scale: Tensor | None = None  # σ, (n,)
+    noise_std: Tensor | None = None  # σ, (n,)
 
     def __post_init__(self) -> None:
         if self.x.ndim != 2 or self.y.ndim != 2 or len(self.x) != len(self.y):
@@ -42,7 +42,7 @@ class Data:
 
     def take(self, index: Tensor | slice) -> Batch:
         """The rows at the index."""
-        scale = None if self.noise_scale is None else self.noise_scale[index]
+        scale = None if self.noise_std is None else self.noise_std[index]
         return Batch(self.x[index], self.y[index], scale)
 
     def batch(self, index: Tensor) -> Sequence[Batch]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from softki.batches import Batch
 from softki.exceptions import InvalidInputError, NumericalError
-from softki.interpolation.backends import Engine, Interpolated, WeightGradient, engine_for
+from softki.interpolation.backends import Backend, Interpolated, WeightGradient, backend_for
 from softki.interpolation.weights import check_columns
 from softki.model import SoftKI
 from softki.parallel.processes import ALONE, Processes
@@ -25,7 +25,7 @@ WeightAdjoint = Callable[[Interpolated, Batch, slice], WeightGradient]
 """∂/∂S of a batch, whose rows have the place given by the slice."""
 
 
-class Rows:
+class WeightedBatches:
     """The weights S and targets Y of batches of rows, under a model.
 
     Args:
@@ -39,7 +39,7 @@ class Rows:
     ) -> None:
         self._points, self._temperature = model.points, model.temperature
         self._batches, self._processes = batches, processes
-        self._engine: Engine | None = None
+        self._backend: Backend | None = None
         self._kept: Interpolated | None = None
         if isinstance(batches, Sequence):
             is_empty = not len(batches) or not len(batches[0].x)
@@ -48,7 +48,7 @@ class Rows:
             if len(batches) == 1 and not is_empty:
                 first = batches[0]
                 self._batches = [first]
-                self._kept = self._engine_for(first.x).interpolate(first.x)
+                self._kept = self._backend_for(first.x).interpolate(first.x)
 
     def __iter__(self) -> Iterator[Features]:
         """The blocks."""
@@ -59,7 +59,7 @@ class Rows:
             elif kept is not None:
                 weights = kept.weights
             else:
-                weights = self._engine_for(batch.x).weights(batch.x)
+                weights = self._backend_for(batch.x).weights(batch.x)
             yield _features(batch, weights)
 
     @cached_property
@@ -102,21 +102,21 @@ class Rows:
             if not len(batch.x):
                 continue
             part = slice(start, start + len(batch.x))
-            block = self._kept or self._engine_for(batch.x).interpolate(batch.x)
+            block = self._kept or self._backend_for(batch.x).interpolate(batch.x)
             pulled = [value.double() for value in block.pull_back(gradient(block, batch, part))]
             total = [a + b for a, b in zip(total, pulled, strict=True)] if total else pulled
             start = part.stop
         return total
 
-    def _engine_for(self, x: Tensor) -> Engine:
-        """The engine, which is the same for all batches; the first one says which it is."""
-        if self._engine is None:
+    def _backend_for(self, x: Tensor) -> Backend:
+        """the backend, which is the same for all batches; the first one says which it is."""
+        if self._backend is None:
             check_columns(x, self._points)
             T = self._temperature
-            self._engine = engine_for(x, len(self._points))(
+            self._backend = backend_for(x, len(self._points))(
                 self._points.detach().to(x.dtype), None if T is None else T.detach().to(x.dtype)
             )
-        return self._engine
+        return self._backend
 
     @property
     def targets(self) -> Tensor:
@@ -139,10 +139,10 @@ class Rows:
 
 
 def _features(batch: Batch, weights: Tensor) -> Features:
-    return Features(weights, batch.y.to(weights.dtype), batch.noise_scale)
+    return Features(weights, batch.y.to(weights.dtype), batch.noise_std)
 
 
-def sliced(blocks: Iterator[Features] | Rows) -> Iterator[tuple[slice, Features]]:
+def sliced(blocks: Iterator[Features] | WeightedBatches) -> Iterator[tuple[slice, Features]]:
     """Each block with the place of its rows among all rows."""
     start = 0
     for block in blocks:
@@ -152,6 +152,6 @@ def sliced(blocks: Iterator[Features] | Rows) -> Iterator[tuple[slice, Features]
 
 
 def _noise_square(batch: Batch) -> Tensor:
-    if batch.noise_scale is None:
+    if batch.noise_std is None:
         return torch.ones_like(batch.y[:, :1], dtype=torch.float64)
-    return batch.noise_scale.double().square()[:, None]
+    return batch.noise_std.double().square()[:, None]

@@ -35,7 +35,7 @@ class Features(NamedTuple):
 
     weights: Tensor  # S, (n, m)
     targets: Tensor  # Y, (n, t)
-    noise_scale: Tensor | None = None  # σ, (n,); None stands for 1
+    noise_std: Tensor | None = None  # σ, (n,); None stands for 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +251,7 @@ class SquareRootStatistics(Statistics):
 
 def _whitened(block: Features) -> tuple[Tensor, Tensor, float]:
     """S/σ and Y/σ, and Σ log σ²; all in float64, but for S where no σ is known."""
-    S, Y, scale = block.weights, block.targets.double(), block.noise_scale
+    S, Y, scale = block.weights, block.targets.double(), block.noise_std
     if scale is None:
         return S, Y, 0.0
     scale = scale.double()

@@ -5,7 +5,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from softki.batches import Data
-from softki.interpolation.backends import Engine, PlainEngine
+from softki.interpolation.backends import Backend, PlainBackend
 from softki.kernels.stationary import Matern32, RationalQuadratic
 from softki.model import SoftKI
 from softki.parallel.processes import Processes
@@ -17,16 +17,16 @@ class OwnKernel(Matern32):
     """One of a user's, which may do anything."""
 
 
-class FastEngine(PlainEngine):
-    """Stands for an engine that can be captured."""
+class FastEngine(PlainBackend):
+    """Stands for a backend that can be captured."""
 
 
 @pytest.mark.parametrize(
-    ("kernel", "noise", "objective", "is_one_batch", "engine", "reason"),
+    ("kernel", "noise", "objective", "is_one_batch", "backend", "reason"),
     [
         (Matern32(2), None, "stabilised", True, FastEngine, None),
         (RationalQuadratic(2), None, "exact", True, FastEngine, None),
-        (Matern32(2), None, "exact", True, PlainEngine, "not on a CUDA device"),
+        (Matern32(2), None, "exact", True, PlainBackend, "not on a CUDA device"),
         (Matern32(2), None, "hutchinson", True, FastEngine, "objective"),
         (OwnKernel(2), None, "exact", True, FastEngine, "kernel"),
         (RBFKernel().double(), None, "exact", True, FastEngine, "kernel"),
@@ -39,12 +39,12 @@ def test_what_can_be_captured(
     noise: torch.Tensor | None,
     objective: str,
     is_one_batch: bool,
-    engine: type[Engine],
+    backend: type[Backend],
     reason: str | None,
 ) -> None:
     model = SoftKI(torch.randn(3, 2), kernel)
     data = InMemoryRows.whole(Data(torch.randn(5, 2), torch.randn(5, 1), noise))
-    found = why_not(model, data, objective, is_one_batch, engine)
+    found = why_not(model, data, objective, is_one_batch, backend)
     assert found is None if reason is None else reason in str(found)
 
 

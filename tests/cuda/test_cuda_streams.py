@@ -56,7 +56,7 @@ def test_minibatches_of_a_stream_learn_as_much() -> None:
     streamed = SoftKIRegressor(**parameters, random_state=0).fit(batches())
     in_memory = SoftKIRegressor(**parameters, random_state=0).fit(X, Y)
     assert streamed.fit_report_.is_streamed
-    assert streamed.fit_report_.engine == "Triton kernels in a CUDA graph"
+    assert streamed.fit_report_.backend == "Triton kernels in a CUDA graph"
     new_x, new_y = robot_arm(2000, seed=1)
     errors = [np.std(new_y - model.predict(new_x)) for model in (streamed, in_memory)]
     assert errors[0] < 1.2 * errors[1]

@@ -9,8 +9,8 @@ import torch
 
 from softki import Event, FitSettings, SoftKIRegressor, fit
 from softki.batches import Batch, Data
-from softki.interpolation import backends as engine
-from softki.interpolation.backends import Engine, PlainEngine, WeightGradient, engine_for
+from softki.interpolation import backends
+from softki.interpolation.backends import Backend, PlainBackend, WeightGradient, backend_for
 from softki.kernels import stationary as kernels
 from softki.kernels.stationary import KERNELS, Matern32, kernel_matrix
 from softki.linalg import products
@@ -19,7 +19,7 @@ from softki.model import SoftKI
 from softki.objective.exact import Objective, backward, exact
 from softki.objective.hutchinson import Hutchinson
 from softki.training import trainer as training
-from softki.training.cuda_graph import Gathered, GraphSteps
+from softki.training.cuda_graph import GraphSteps, IndexedRows
 from softki.training.initialization import initial_points
 from softki.training.optimizer import make_adam
 
@@ -148,21 +148,21 @@ def test_triton_kernels_equal_plain_torch(
     left, right, mean = (torch.randn(k, 2, device="cuda") for k in (n, m, m))
     P = torch.randn(m, m, device="cuda") if dense_part else None
 
-    def results(engine: type[Engine], dtype: torch.dtype) -> list[torch.Tensor]:
-        block = engine(z.to(dtype), T.to(dtype)).interpolate(x.to(dtype))
+    def results(backend: type[Backend], dtype: torch.dtype) -> list[torch.Tensor]:
+        block = backend(z.to(dtype), T.to(dtype)).interpolate(x.to(dtype))
         product = None if P is None else block.times(P.to(dtype))
         parts = (left.to(dtype), right.to(dtype), mean.to(dtype) if mean_part else None)
         extra = [] if product is None else [product]
         return [block.weights, *extra, *block.pull_back(WeightGradient(product, *parts))]
 
-    assert engine_for(x, m) is not PlainEngine
+    assert backend_for(x, m) is not PlainBackend
     for ours, exactly in zip(
-        results(engine_for(x, m), torch.float32), results(PlainEngine, F64), strict=True
+        results(backend_for(x, m), torch.float32), results(PlainBackend, F64), strict=True
     ):
         assert relative_error(ours, exactly) < 1e-4
-    weights = engine_for(x, m)(z, T).weights(x)
+    weights = backend_for(x, m)(z, T).weights(x)
     assert weights.dtype == F64
-    assert relative_error(weights, results(PlainEngine, F64)[0]) < 1e-5
+    assert relative_error(weights, results(PlainBackend, F64)[0]) < 1e-5
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
@@ -206,14 +206,14 @@ def test_a_graph_makes_the_steps_that_are_made_without(
     settings = FitSettings(points=64, steps=40, batch_size=batch_size, held_out=0.0)
     events: list[Event] = []
     graphed = fit(x, y, settings=settings, callbacks=[events.append])
-    assert graphed.report.engine == "Triton kernels in a CUDA graph"
+    assert graphed.report.backend == "Triton kernels in a CUDA graph"
     assert [event.step for event in events] == list(range(1, 41))
     assert graphed.report.plain_steps == 3  # before the graph is captured
     assert "in a CUDA graph but for 3 step(s)" in str(graphed.report)
     monkeypatch.setattr(training, "why_not", lambda *arguments: "asked for")
     plain_events: list[Event] = []
     eager = fit(x, y, settings=settings, callbacks=[plain_events.append])
-    assert eager.report.engine == "Triton kernels, no CUDA graph: asked for"
+    assert eager.report.backend == "Triton kernels, no CUDA graph: asked for"
     assert eager.report.plain_steps == 40
     for left, right in zip(graphed.model.parameters(), eager.model.parameters(), strict=True):
         assert relative_error(left, right) < 1e-3
@@ -235,20 +235,20 @@ def test_a_fit_that_was_left_goes_on_in_a_new_graph(held_out: float, tmp_path: P
         fit(x, y, settings=settings, callbacks=[leave], checkpoint=tmp_path)
     events: list[Event] = []
     resumed = fit(x, y, settings=settings, callbacks=[events.append], checkpoint=tmp_path)
-    assert resumed.report.engine == "Triton kernels in a CUDA graph"
+    assert resumed.report.backend == "Triton kernels in a CUDA graph"
     assert [event.step for event in events] == list(range(141, 241))
     mean, expected = (result.posterior.mean(x.double()) for result in (resumed, whole))
     assert relative_error(mean, expected) < 0.05
 
 
-def test_without_triton_the_plain_engine_is_taken_and_named(
+def test_without_triton_the_plain_backend_is_taken_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     x, y = training_data()
-    for module in (kernels, engine, products):
+    for module in (kernels, backends, products):
         monkeypatch.setattr(module, "triton_trouble", lambda: "Triton is not installed")
     result = fit(x, y, settings=FitSettings(points=32, steps=10))
-    assert result.report.engine == "plain PyTorch, no CUDA graph: Triton is not installed"
+    assert result.report.backend == "plain PyTorch, no CUDA graph: Triton is not installed"
 
 
 def test_what_cannot_be_captured_is_done_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,7 @@ def test_what_cannot_be_captured_is_done_without_a_graph(monkeypatch: pytest.Mon
     monkeypatch.setattr(GraphSteps, "_step", reading)
     result = fit(x, y, settings=FitSettings(points=32, steps=10))
     assert result.report.steps == 10
-    assert result.report.engine == (
+    assert result.report.backend == (
         "Triton kernels, no CUDA graph: it could not be captured (operation not permitted)"
     )
 
@@ -276,7 +276,7 @@ def test_a_step_that_fails_in_a_graph_is_done_again_without() -> None:
         optimizer.zero_grad()
         backward(model, [data.take(good)], exact)
         optimizer.step()
-    rows = Gathered(data, lambda i: bad if i == 5 else good)
+    rows = IndexedRows(data, lambda i: bad if i == 5 else good)
     steps = GraphSteps(model, rows, optimizer, lambda step: None, 1)
     assert dict(steps.run(range(1, 4))) == {1: None, 2: None, 3: None}  # before it is captured
     before = [p.detach().clone() for p in model.parameters()]
@@ -297,7 +297,7 @@ def test_a_factorisation_that_fails_in_a_graph_is_noticed() -> None:
     model.points.requires_grad_(False)
     optimizer = make_adam(model, FitSettings(learning_rate=0.01), x.device)
     index = torch.arange(256, device="cuda")
-    rows = Gathered(data, lambda i: index)
+    rows = IndexedRows(data, lambda i: index)
     steps = GraphSteps(model, rows, optimizer, lambda step: None, 1)
     assert dict(steps.run(range(1, 4))) == {1: None, 2: None, 3: None}  # before it is captured
     assert dict(steps.run(range(6, 7))) == {6: None}
@@ -308,5 +308,5 @@ def test_a_product_by_parts_needs_all_three_of_them() -> None:
     """With two, as emulated on a CPU, it would be off by more."""
     x, z = torch.randn(20_000, 5, device="cuda"), torch.randn(128, 5, device="cuda")
     P = torch.randn(128, 128, device="cuda")
-    block = engine_for(x, 128)(z, None).interpolate(x)
+    block = backend_for(x, 128)(z, None).interpolate(x)
     assert relative_error(block.times(P), block.weights.double() @ P.double()) < 3e-6

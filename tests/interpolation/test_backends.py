@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from softki.interpolation.backends import PlainEngine, WeightGradient, engine_for
+from softki.interpolation.backends import PlainBackend, WeightGradient, backend_for
 from softki.interpolation.weights import interpolation_weights
 
 from dense import F64, relative_error
@@ -32,7 +32,7 @@ def test_the_way_back_is_that_of_autograd(
     S = interpolation_weights(x, *leaves)
     S.backward(gradient.full(S.detach()))
 
-    block = PlainEngine(z, temperature).interpolate(x)
+    block = PlainBackend(z, temperature).interpolate(x)
     torch.testing.assert_close(block.weights, S.detach())
     of_z, of_temperature = block.pull_back(gradient)
     assert relative_error(of_z, leaves[0].grad) < 1e-10
@@ -47,20 +47,20 @@ def test_float32_with_rows_near_points() -> None:
     z = torch.cat([x[:20] + 1e-3 * torch.randn(20, 4), torch.randn(20, 4)])
     gradient = gradient_for(200, 40)
     single = WeightGradient(*(part.float() for part in gradient if part is not None))
-    expected = PlainEngine(z.double(), None).interpolate(x.double()).pull_back(gradient)
+    expected = PlainBackend(z.double(), None).interpolate(x.double()).pull_back(gradient)
     for ours, exact in zip(
-        PlainEngine(z, None).interpolate(x).pull_back(single), expected, strict=True
+        PlainBackend(z, None).interpolate(x).pull_back(single), expected, strict=True
     ):
         assert relative_error(ours, exact) < 1e-4
 
 
 def test_a_cpu_takes_plain_torch() -> None:
-    assert engine_for(torch.randn(3, 2), 5) is PlainEngine
+    assert backend_for(torch.randn(3, 2), 5) is PlainBackend
 
 
 @pytest.mark.parametrize("n", [50, 1024])
 def test_weights_times_a_matrix_that_is_not_symmetric(n: int) -> None:
     z, matrix = torch.randn(200, 3), torch.randn(200, 200)
-    block = PlainEngine(z, None).interpolate(torch.randn(n, 3))
+    block = PlainBackend(z, None).interpolate(torch.randn(n, 3))
     expected = block.weights.double() @ matrix.double()
     assert relative_error(block.times(matrix), expected) < 1e-6

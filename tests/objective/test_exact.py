@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from softki.batches import Batch, Data
 from softki.exceptions import InvalidInputError, NumericalError
-from softki.features import Rows
-from softki.interpolation.backends import Interpolated, PlainEngine
+from softki.features import WeightedBatches
+from softki.interpolation.backends import Interpolated, PlainBackend
 from softki.kernels.stationary import Matern32
 from softki.model import SoftKI
 from softki.objective.exact import Adjoint, Objective, Stabilised, backward, exact
@@ -30,7 +30,7 @@ def model_for(p: dense.Problem, noise_variance: float = 0.1, jitter: float = 1e-
 
 
 def split(p: dense.Problem, parts: int, dtype: torch.dtype = F64) -> list[Batch]:
-    scale = p.noise_scale
+    scale = p.noise_std
     scales = [None] * parts if scale is None else torch.tensor_split(scale.to(dtype), parts)
     return [
         Batch(x.to(dtype), y.to(dtype), s)
@@ -59,7 +59,7 @@ def dense_gradients(p: dense.Problem, noise_variance: float = 0.1) -> dict[str, 
         dense.matern32(model.points, model.kernel.lengthscale, model.kernel.outputscale)
     )
     S = dense.weights(p.x, model.points, model.temperature)
-    gp = DenseGP(S, K, p.Y, model.noise_variance, p.noise_scale)
+    gp = DenseGP(S, K, p.Y, model.noise_variance, p.noise_std)
     (-gp.log_likelihood() / p.Y.numel()).backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
@@ -98,7 +98,7 @@ def test_the_value_is_the_log_likelihood_per_observed_value() -> None:
     adjoint = backward(model_for(p), split(p, 2), exact)
     model = model_for(p)
     gp = DenseGP(
-        p.S, model.kernel_matrix().detach(), p.Y, torch.tensor(0.1, dtype=F64), p.noise_scale
+        p.S, model.kernel_matrix().detach(), p.Y, torch.tensor(0.1, dtype=F64), p.noise_std
     )
     assert adjoint.log_likelihood() == pytest.approx(
         float(gp.log_likelihood()) / p.Y.numel(), rel=1e-9
@@ -117,7 +117,9 @@ def test_row_order_and_chunks_do_not_matter(seed: int, parts: int) -> None:
 def unit_probes(objective: Hutchinson) -> Objective:
     """The probes √n·eⱼ, for which E[w wᵀ] = I holds exactly."""
 
-    def with_unit_probes(rows: Rows, K: torch.Tensor, noise_variance: torch.Tensor) -> Adjoint:
+    def with_unit_probes(
+        rows: WeightedBatches, K: torch.Tensor, noise_variance: torch.Tensor
+    ) -> Adjoint:
         n = len(rows.targets)
         probes = n**0.5 * torch.eye(n, dtype=F64)
         return objective.with_probes(rows, K, noise_variance, probes)
@@ -165,7 +167,7 @@ def test_the_preconditioner_saves_iterations() -> None:
     p = dense.problem(n=300, m=60)
     products = []
 
-    class Counted(Rows):
+    class Counted(WeightedBatches):
         def transposed_matmul(self, vectors: torch.Tensor) -> torch.Tensor:
             products[-1] += 1
             return super().transposed_matmul(vectors)
@@ -237,16 +239,16 @@ def test_blocks_of_weights_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
     """At most two blocks are alive at any time, whatever the number of blocks."""
     alive: list[weakref.ref[torch.Tensor]] = []
     most = 0
-    interpolate = PlainEngine.interpolate
+    interpolate = PlainBackend.interpolate
 
-    def tracked(self: PlainEngine, x: torch.Tensor) -> Interpolated:
+    def tracked(self: PlainBackend, x: torch.Tensor) -> Interpolated:
         nonlocal most
         block = interpolate(self, x)
         alive.append(weakref.ref(block.weights))
         most = max(most, sum(reference() is not None for reference in alive))
         return block
 
-    monkeypatch.setattr(PlainEngine, "interpolate", tracked)
+    monkeypatch.setattr(PlainBackend, "interpolate", tracked)
     p = dense.problem(n=200)
     backward(model_for(p), split(p, 20), exact)
     backward(model_for(p), split(p, 20), Hutchinson())
@@ -257,7 +259,7 @@ def test_blocks_of_weights_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
 def test_stabilised_falls_back_from_a_gradient_that_is_not_finite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(rows: Rows, K: torch.Tensor, noise_variance: torch.Tensor) -> Adjoint:
+    def broken(rows: WeightedBatches, K: torch.Tensor, noise_variance: torch.Tensor) -> Adjoint:
         nan = torch.tensor(torch.nan)
         return replace(exact(rows, K, noise_variance), noise=lambda: nan)
 
@@ -269,7 +271,7 @@ def test_stabilised_falls_back_from_a_gradient_that_is_not_finite(
 
 
 def test_when_the_fallback_fails_too_both_reasons_are_given() -> None:
-    def failing(rows: Rows, K: torch.Tensor, noise_variance: torch.Tensor) -> Adjoint:
+    def failing(rows: WeightedBatches, K: torch.Tensor, noise_variance: torch.Tensor) -> Adjoint:
         raise NumericalError("probes failed")
 
     p = dense.problem()

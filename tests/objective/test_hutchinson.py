@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch
-from softki.features import Rows
+from softki.features import WeightedBatches
 from softki.kernels.stationary import Matern32
 from softki.model import SoftKI
 from softki.objective.hutchinson import covariance_of, woodbury_preconditioner
@@ -17,12 +17,12 @@ from dense import F64, relative_error
 M = 12
 
 
-def system(n: int) -> tuple[Rows, Tensor, Tensor, Tensor]:
+def system(n: int) -> tuple[WeightedBatches, Tensor, Tensor, Tensor]:
     """Rows with known noise, K, the noise variance of each row, and the dense D."""
     torch.manual_seed(0)
     model = SoftKI(torch.randn(M, 2), Matern32(2), 0.5, noise_variance=0.1)
     x, y = torch.randn(n, 2, dtype=F64), torch.randn(n, 1, dtype=F64)
-    rows = Rows(model, [Batch(x, y, torch.rand(n, dtype=F64) + 0.5)])
+    rows = WeightedBatches(model, [Batch(x, y, torch.rand(n, dtype=F64) + 0.5)])
     K = model.kernel_matrix().detach()
     noise = model.noise_variance.detach() * rows.noise_square
     S = model.weights(x).detach()

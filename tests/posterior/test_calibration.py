@@ -10,7 +10,7 @@ from softki.metrics import coverage, gaussian_nll, rmse
 from softki.posterior.calibration import (
     ROW_WEIGHTS,
     Calibration,
-    Unseen,
+    HeldOutRows,
     calibrate,
     calibrate_row_weights,
 )
@@ -18,14 +18,14 @@ from softki.posterior.calibration import (
 UNIT = 1e-4
 
 
-def of_zero(residual: torch.Tensor, noise: float, scale: torch.Tensor | None = None) -> Unseen:
+def of_zero(residual: torch.Tensor, noise: float, scale: torch.Tensor | None = None) -> HeldOutRows:
     """Rows at which the mean is zero, so that it cannot be shrunk."""
-    return Unseen(residual, torch.zeros_like(residual), noise, scale)
+    return HeldOutRows(residual, torch.zeros_like(residual), noise, scale)
 
 
 def with_variance(
-    unseen: Unseen, variance: Callable[[float], torch.Tensor]
-) -> dict[float, tuple[Unseen, torch.Tensor]]:
+    unseen: HeldOutRows, variance: Callable[[float], torch.Tensor]
+) -> dict[float, tuple[HeldOutRows, torch.Tensor]]:
     """Predictions whose mean is the same whatever rows count."""
     return {weight: (unseen, variance(weight)) for weight in ROW_WEIGHTS}
 
@@ -62,7 +62,7 @@ def test_no_other_factors_are_better(spread: float) -> None:
     y, mean, error = torch.randn(3, 200, 2, generator=generator, dtype=torch.float64)
     v = spread * torch.rand(200, generator=generator, dtype=torch.float64)
     scale = 0.5 + torch.rand(200, generator=generator, dtype=torch.float64)
-    unseen = Unseen(y, y + 0.3 * error + spread * mean, 0.1, scale)
+    unseen = HeldOutRows(y, y + 0.3 * error + spread * mean, 0.1, scale)
     found = calibrate(unseen, v)
     assert found.target_variance == 1
 
@@ -156,7 +156,7 @@ def test_the_mean_has_a_weight_of_its_own() -> None:
     for weight in ROW_WEIGHTS:
         kept = weight / (weight + 0.001)
         mean = kept * f + 0.1 * weight**0.5 * error
-        predictions[weight] = Unseen(f + 0.1 * noise, mean, 0.01), variance
+        predictions[weight] = HeldOutRows(f + 0.1 * noise, mean, 0.01), variance
     least = min(ROW_WEIGHTS, key=lambda w: rmse(f - predictions[w][0].mean))
     found = calibrate_row_weights(predictions)
     assert least == 0.1
@@ -171,7 +171,7 @@ def test_a_mean_that_is_wild_where_it_is_uncertain_is_shrunk_before_it_is_judged
     error = torch.randn(10_000, generator=generator, dtype=torch.float64)
     mean = f + variance.sqrt() * error
     y = f + 0.1 * torch.randn(10_000, generator=generator, dtype=torch.float64)
-    unseen = Unseen(y[:, None], mean[:, None], 0.01)
+    unseen = HeldOutRows(y[:, None], mean[:, None], 0.01)
     found = calibrate(unseen, variance)
     residual, total = found.residual_and_variance(unseen, variance)
     assert rmse(residual[::2]) == pytest.approx(0.02**0.5, rel=0.05)  # where it is certain
@@ -188,7 +188,7 @@ def test_a_mean_that_is_right_where_it_is_uncertain_is_not_shrunk() -> None:
     f = torch.randn(5000, generator=generator, dtype=torch.float64)
     noise = 0.1 * torch.randn(5000, generator=generator, dtype=torch.float64)
     variance = torch.full((5000,), 4.0, dtype=torch.float64)
-    unseen = Unseen((f + noise)[:, None], f[:, None], 0.01)
+    unseen = HeldOutRows((f + noise)[:, None], f[:, None], 0.01)
     for found in (
         calibrate(unseen, variance),
         calibrate_row_weights(with_variance(unseen, lambda w: variance)),
@@ -203,7 +203,7 @@ def test_widening_leaves_the_mean() -> None:
     f = torch.randn(40, generator=generator, dtype=torch.float64)
     variance = torch.tensor([0.01, 30.0], dtype=torch.float64).repeat(20)
     mean = f + variance.sqrt() * torch.randn(40, generator=generator, dtype=torch.float64)
-    unseen = Unseen(f[:, None], mean[:, None], 0.01)
+    unseen = HeldOutRows(f[:, None], mean[:, None], 0.01)
     narrow, wide = (
         calibrate(unseen, variance),
         calibrate_row_weights(with_variance(unseen, lambda w: variance)),

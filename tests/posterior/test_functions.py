@@ -26,9 +26,7 @@ def posterior_for(p: dense.Problem, noise_variance: float = 0.1) -> Posterior:
     kernel.lengthscale = p.lengthscale
     model = SoftKI(p.z, kernel, p.temperature, noise_variance)
     with torch.no_grad():
-        statistics = SquareRootStatistics.from_block(
-            Features(model.weights(p.x), p.Y, p.noise_scale)
-        )
+        statistics = SquareRootStatistics.from_block(Features(model.weights(p.x), p.Y, p.noise_std))
         solution = solve(model.kernel_matrix(), statistics, model.noise_variance)
     return Posterior.from_solution(model, solution)
 

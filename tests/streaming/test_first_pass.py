@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from softki.exceptions import InvalidInputError
 from softki.streaming import open_source
-from softki.streaming.blocks import Block, Rows
+from softki.streaming.blocks import Block, RawRows
 from softki.streaming.first_pass import FirstPass
-from softki.streaming.sampling import HeldOutRows, LowestRows, row_hash
+from softki.streaming.sampling import HeldOutPositions, LowestRows, row_hash
 from softki.training.data import held_out_count
 from softki.training.standardize import Moments, Standardizer
 
@@ -88,7 +88,7 @@ def test_the_sample_is_the_same_for_any_grouping(
     samples = [LowestRows(capacity, seed=5) for _ in range(processes)]
     for k, piece in enumerate(pieces(x, cuts)):
         if len(piece):
-            rows = Rows(piece[:, None], -piece[:, None], piece + 1)
+            rows = RawRows(piece[:, None], -piece[:, None], piece + 1)
             samples[k % processes].add(Block(int(piece[0]), rows))
     total = samples[0]
     for sample in samples[1:]:
@@ -105,7 +105,7 @@ def test_the_sample_is_the_same_for_any_grouping(
 def test_a_sample_keeps_no_more_than_it_needs() -> None:
     sample = LowestRows(100, seed=0)
     for start in range(0, 100_000, 1000):
-        sample.add(Block(start, Rows(np.zeros((1000, 2)), np.zeros((1000, 1)))))
+        sample.add(Block(start, RawRows(np.zeros((1000, 2)), np.zeros((1000, 1)))))
         assert sum(len(kept[0]) for kept in sample._kept) <= 125
 
 
@@ -123,10 +123,10 @@ def test_how_many_rows_are_held_out() -> None:
 
 
 def test_held_out_rows_are_left_out_of_blocks() -> None:
-    held_out = HeldOutRows(np.array([3, 8, 0, 9]))
+    held_out = HeldOutPositions(np.array([3, 8, 0, 9]))
     x = np.arange(10.0)[:, None]
     kept = [
-        held_out.training(Block(start, Rows(x[start:stop], x[start:stop]))).x
+        held_out.training(Block(start, RawRows(x[start:stop], x[start:stop]))).x
         for start, stop in ((0, 1), (1, 3), (3, 8), (8, 10))
     ]
     assert np.concatenate(kept).ravel().tolist() == [1, 2, 4, 5, 6, 7]

@@ -24,7 +24,7 @@ import torch
 from softki import FitSettings, InvalidInputError, SoftKIRegressor, fit, fit_rows, statistics_of
 from softki.batches import Data
 from softki.data import robot_arm
-from softki.features import Rows
+from softki.features import WeightedBatches
 from softki.statistics import GramStatistics
 from softki.streaming import StreamedRows, open_source
 from softki.streaming import blocks as rows
@@ -91,7 +91,7 @@ def test_weights_of_batches_that_are_read_anew() -> None:
 
     anew = Anew()
     with torch.no_grad():
-        seen, whole = Rows(model, anew), Rows(model, [data.take(slice(None))])
+        seen, whole = WeightedBatches(model, anew), WeightedBatches(model, [data.take(slice(None))])
         for _ in range(2):
             ours, expected = GramStatistics.from_blocks(seen), GramStatistics.from_blocks(whole)
             torch.testing.assert_close(ours.gram_matrix, expected.gram_matrix)

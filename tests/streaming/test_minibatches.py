@@ -18,11 +18,11 @@ from softki.exceptions import InvalidInputError
 from softki.streaming import Source, StreamedRows, open_source
 from softki.streaming import blocks as rows
 from softki.streaming.arrays import array_source
-from softki.streaming.blocks import Rows
+from softki.streaming.blocks import RawRows
 from softki.streaming.layout import Shards, shares
 from softki.streaming.minibatches import ShuffledBatches, StreamedMinibatches
 from softki.streaming.prefetch import Prefetch
-from softki.streaming.sampling import HeldOutRows
+from softki.streaming.sampling import HeldOutPositions
 
 N = 6000
 X = np.arange(float(N))[:, None]
@@ -41,7 +41,7 @@ def sequence(size: int = 250) -> Source:
     return open_source([(X[k : k + size], -X[k : k + size, 0]) for k in range(0, N, size)])
 
 
-def positions(batches: Iterator[Rows]) -> list[list[int]]:
+def positions(batches: Iterator[RawRows]) -> list[list[int]]:
     found = []
     for batch in batches:
         np.testing.assert_array_equal(batch.x, -batch.y)
@@ -53,7 +53,7 @@ def positions(batches: Iterator[Rows]) -> list[list[int]]:
 @pytest.mark.parametrize("buffer_rows", [1, 900, 10**6])
 @pytest.mark.parametrize("size", [1, 100, 1500])
 def test_every_training_row_comes_once_an_epoch(make: object, buffer_rows: int, size: int) -> None:
-    held_out = HeldOutRows(np.random.default_rng(0).choice(N, 1500, replace=False))
+    held_out = HeldOutPositions(np.random.default_rng(0).choice(N, 1500, replace=False))
     batches = ShuffledBatches(make(), size, 0, held_out, buffer_rows=buffer_rows)  # type: ignore[operator]
     assert batches.batches_per_epoch == 4500 // size
     for epoch in range(2):
@@ -112,7 +112,7 @@ def test_a_sequence_is_read_once_an_epoch() -> None:
 @pytest.mark.parametrize("make", [arrays, sequence])
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 def test_processes_share_every_batch(make: object, world: int) -> None:
-    held_out = HeldOutRows(np.arange(500))  # all in the first stretch
+    held_out = HeldOutPositions(np.arange(500))  # all in the first stretch
     found = [
         positions(
             ShuffledBatches(

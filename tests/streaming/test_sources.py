@@ -18,7 +18,7 @@ from softki.data import readers
 from softki.exceptions import InvalidInputError
 from softki.streaming import Source, open_source
 from softki.streaming import blocks as rows
-from softki.streaming.blocks import Rows
+from softki.streaming.blocks import RawRows
 
 N = 5000
 X = np.random.default_rng(0).standard_normal((N, 3))
@@ -104,7 +104,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
 def test_all_rows_come_in_order_in_every_pass(source: Source) -> None:
     for _ in range(2):
         blocks = list(source.blocks())
-        every = Rows.join([block.rows for block in blocks])
+        every = RawRows.join([block.rows for block in blocks])
         np.testing.assert_array_equal(every.x, X)
         np.testing.assert_array_equal(every.y[:, 0], Y)
         starts = np.cumsum([0] + [len(block.rows) for block in blocks])

@@ -19,7 +19,7 @@ from softki.batches import Batch
 from softki.exceptions import InvalidInputError
 from softki.parallel.processes import Processes
 from softki.streaming import Source, StreamedRows, open_source
-from softki.streaming.blocks import Rows
+from softki.streaming.blocks import RawRows
 from softki.streaming.first_pass import FirstPass
 from softki.streaming.preparation import as_batch
 from softki.training.standardize import Standardizer
@@ -68,7 +68,7 @@ def test_batches_are_those_of_rows_in_memory(tmp_path: Path) -> None:
         index = torch.from_numpy(ids(rows, batch))
         torch.testing.assert_close(batch.x, x_standardizer.transform(matrix[index]))
         torch.testing.assert_close(batch.y, y_standardizer.transform(targets[index]))
-        torch.testing.assert_close(batch.noise_scale, scale[index])
+        torch.testing.assert_close(batch.noise_std, scale[index])
     assert rows.source.columns == ["a", "b", "c"]
     assert rows.noise_unit == pytest.approx(NOISE.mean())
     assert (len(rows), rows.training_count) == (N, 3600)
@@ -111,8 +111,8 @@ def test_the_precision_is_the_one_asked_for(dtype: torch.dtype) -> None:
     rows = StreamedRows.open(grouped(900), dtype=dtype)
     assert rows.held_out is not None
     for batch in (rows.held_out, rows.sample(9), rows.minibatches(9, 0).batch(0)):
-        assert batch.noise_scale is not None
-        assert {batch.x.dtype, batch.y.dtype, batch.noise_scale.dtype} == {dtype}
+        assert batch.noise_std is not None
+        assert {batch.x.dtype, batch.y.dtype, batch.noise_std.dtype} == {dtype}
 
 
 def test_few_rows_have_none_held_out() -> None:
@@ -263,7 +263,7 @@ def test_rows_are_standardised_on_a_device_as_they_are_here(
 ) -> None:
     source = open_source([(X, Y, NOISE)])
     prepared = FirstPass.over(source, seed=0, sample_rows=10).preparation(source, dtype)
-    rows = Rows((10 * X).astype(source_dtype), Y, NOISE)
+    rows = RawRows((10 * X).astype(source_dtype), Y, NOISE)
     here = as_batch(prepared(rows))
     there = prepared.to(torch.device("cpu")).standardized(as_batch(rows))
     for ours, expected in zip(there, here, strict=True):

@@ -44,7 +44,7 @@ from softki.objective.hutchinson import Hutchinson
 from softki.streaming import StreamedRows, open_source
 from softki.training import checkpoints
 from softki.training.checkpoint_state import _moments, _restore_moments
-from softki.training.checkpoints import identity_of
+from softki.training.checkpoints import fit_fingerprint
 from softki.training.data import InMemoryRows
 from softki.training.documents import Snapshot
 from softki.training.optimizer import make_adam
@@ -353,7 +353,7 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
 
     def identity(name: str) -> dict[str, Any]:
         source = open_source(tmp_path / f"{name}.parquet", "reach")
-        return identity_of([SMALL], StreamedRows.open(source, SMALL.seed), None)
+        return fit_fingerprint([SMALL], StreamedRows.open(source, SMALL.seed), None)
 
     assert identity("one") == identity("copy") != identity("other")
 
@@ -372,7 +372,7 @@ def test_identities_do_not_depend_on_the_process() -> None:
         generator = torch.Generator().manual_seed(0)
         objective = Hutchinson(generator=generator)
         settings = replace(SMALL, objective=objective, kernel=MaternKernel(1.5), points=np.int64(8))
-        return identity_of([settings], data, None)
+        return fit_fingerprint([settings], data, None)
 
     assert identity() == identity() == json.loads(json.dumps(identity()))
 

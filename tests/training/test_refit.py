@@ -26,7 +26,7 @@ def model_for(p: dense.Problem) -> SoftKI:
 
 
 def statistics_of(p: dense.Problem, form: type[Statistics]) -> Statistics:
-    return form.from_block(Features(p.S, p.Y, p.noise_scale))
+    return form.from_block(Features(p.S, p.Y, p.noise_std))
 
 
 def likelihood(model: SoftKI, statistics: Statistics) -> float:

@@ -222,14 +222,14 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     ) -> Self:
         """Fit to rows that are read again and again, or, where they are few, at once."""
         settings_for = partial(self._settings, shared, device)
-        verbose = self.verbose and processes.is_first
+        verbose = self.verbose and processes.is_rank_zero
         few = rows_up_to(source, FEW_ROWS, processes) if self.held_out == "auto" else None
         if few is None:
             fitted = fit_source(
                 source, shared, settings_for, device, verbose, self.checkpoint, processes
             )
         else:  # every process does the same fit, and one saves it
-            checkpoint = self.checkpoint if processes.is_first else None
+            checkpoint = self.checkpoint if processes.is_rank_zero else None
             table = Table.of_source(source, few)
             fitted = fit_table(table, settings_for, device, verbose, checkpoint)
         self._set_columns(source)

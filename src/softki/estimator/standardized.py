@@ -22,7 +22,7 @@ from softki.exceptions import InvalidInputError, ScaleWarning
 from softki.objective.exact import objective_of_several
 from softki.parallel.processes import ALONE, Processes
 from softki.streaming import Source, StreamedRows
-from softki.streaming.blocks import Rows
+from softki.streaming.blocks import RawRows
 from softki.streaming.preparation import Preparation
 from softki.training.fit import Fit, fit, fit_rows
 from softki.training.settings import FitSettings
@@ -43,7 +43,7 @@ class Table:
     y_names: Sequence[str] | None = None
 
     @classmethod
-    def of_source(cls, source: Source, rows: Rows) -> Self:
+    def of_source(cls, source: Source, rows: RawRows) -> Self:
         """All rows of a source."""
         y = rows.y[:, 0] if source.single_target else rows.y
         noise = None if rows.noise is None else torch.from_numpy(rows.noise).double()

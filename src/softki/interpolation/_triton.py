@@ -121,7 +121,7 @@ def _split_columns(matrix: Tensor) -> Tensor:
     return torch.cat([p1, p2, p3, p1, p2, p1])
 
 
-class FusedEngine:
+class FusedBackend:
     """Interpolation by the kernels above, for float32 rows on a CUDA device."""
 
     name = "Triton kernels"

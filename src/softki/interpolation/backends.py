@@ -1,6 +1,6 @@
 """How a block of rows becomes weights, and how ∂/∂S becomes ∂/∂z and ∂/∂T.
 
-There are two engines with the same results: plain PyTorch, which runs everywhere, and Triton
+There are two backends with the same results: plain PyTorch, which runs everywhere, and Triton
 kernels (`softki.interpolation._triton`), which never write the distances to memory. Training takes
 the second for float32 rows on a CUDA device, where Triton works. Rows that are thousands of times
 farther from the points than these from each other have fewer digits in the second.
@@ -56,7 +56,7 @@ class Interpolated(Protocol):
         ...
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """Interpolates rows from points z (m, d) at the temperature T, () or (d,)."""
 
     name: str
@@ -72,7 +72,7 @@ class Engine(Protocol):
         ...
 
 
-class PlainEngine:
+class PlainBackend:
     """Distances from one matrix product, near pairs recomputed: `softki.linalg.distances`."""
 
     name = "plain PyTorch"
@@ -114,17 +114,17 @@ def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:
     return -moment if temperature is None else -moment / temperature
 
 
-def engine_for(x: Tensor, points: int) -> type[Engine]:
-    """The engine that training takes for rows such as x and so many points."""
+def backend_for(x: Tensor, points: int) -> type[Backend]:
+    """the backend that training takes for rows such as x and so many points."""
     if why_plain(x, points) is not None:
-        return PlainEngine
-    from softki.interpolation._triton import FusedEngine
+        return PlainBackend
+    from softki.interpolation._triton import FusedBackend
 
-    return FusedEngine
+    return FusedBackend
 
 
 def why_plain(x: Tensor, points: int) -> str | None:
-    """Why the plain engine is taken for such rows and points; None if it is not."""
+    """Why the plain backend is taken for such rows and points; None if it is not."""
     if not x.is_cuda:
         return "the rows are not on a CUDA device"
     if x.dtype != torch.float32:

@@ -11,7 +11,7 @@ import torch
 
 
 @contextmanager
-def beside(device: torch.device, lane: int = 0) -> Iterator[Callable[[], None]]:
+def side_stream(device: torch.device, lane: int = 0) -> Iterator[Callable[[], None]]:
     """Run the body beside what follows it, until the function it gives is called.
 
     Bodies in different lanes also run beside each other.

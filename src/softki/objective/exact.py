@@ -19,10 +19,10 @@ from torch import Tensor
 
 from softki.batches import Batch
 from softki.exceptions import InvalidInputError, NumericalError
-from softki.features import Rows, WeightAdjoint
+from softki.features import WeightAdjoint, WeightedBatches
 from softki.interpolation.backends import Interpolated, WeightGradient
 from softki.likelihood import GramGradient
-from softki.linalg.cuda import beside
+from softki.linalg.cuda import side_stream
 from softki.linalg.products import gram
 from softki.model import SoftKI
 from softki.parallel.processes import ALONE, Processes
@@ -43,7 +43,7 @@ class Adjoint:
 class Objective(Protocol):
     """Turns rows, K and β² into an `Adjoint`, or raises `NumericalError`."""
 
-    def __call__(self, rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
+    def __call__(self, rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
         """The gradient of the loss on these rows."""
         ...
 
@@ -67,12 +67,12 @@ def backward(
         torch.Size([2, 1])
     """
     device = model.points.device
-    with beside(device, lane=1) as join_noise:
+    with side_stream(device, lane=1) as join_noise:
         noise_variance = model.noise_variance
-    with beside(device):
+    with side_stream(device):
         K = model.kernel_matrix()
     join_noise()
-    rows = Rows(model, batches, processes)
+    rows = WeightedBatches(model, batches, processes)
     if processes.are_several:
         _ = rows.statistics  # which all wait for, whatever may fail in one of them
     try:
@@ -81,9 +81,9 @@ def backward(
         rows.give_up()
         raise
     parameters = [p for p in model.parameters() if p.requires_grad]
-    with beside(device) as join_kernel:
+    with side_stream(device) as join_kernel:
         of_kernel = _gradients(parameters, [(K, adjoint.kernel())])
-    with beside(device, lane=1) as join_noise:
+    with side_stream(device, lane=1) as join_noise:
         adjoint.log_likelihood()
         of_noise = _gradients(parameters, [(noise_variance, adjoint.noise())])
     of_rows = _gradients(parameters, rows.pull_back(adjoint.weights))
@@ -107,7 +107,7 @@ def _gradients(
     return torch.autograd.grad(outputs, parameters, gradients, allow_unused=True)
 
 
-def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
+def exact(rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
     """The exact log marginal likelihood of the rows.
 
     For −log p, with μ, P the posterior of u and noise variance β²σᵢ² in row i,
@@ -116,7 +116,7 @@ def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
 
     and ∂/∂K, ∂/∂β² as in `softki.likelihood`.
     """
-    with beside(K.device) as join:
+    with side_stream(K.device) as join:
         L = factorise(K, "the kernel matrix K")
     statistics = rows.statistics
     size = statistics.count * statistics.targets
@@ -151,9 +151,9 @@ def exact(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
         dtype, y = batch.x.dtype, batch.y.to(batch.x.dtype)
         mu, right = mean.to(dtype), scaled_mean.to(dtype)
         dense = block.times(covariance(dtype))
-        if batch.noise_scale is None:
+        if batch.noise_std is None:
             return WeightGradient(dense, y, right, mu)
-        square = batch.noise_scale.to(dtype).square()[:, None]
+        square = batch.noise_std.to(dtype).square()[:, None]
         return WeightGradient(dense / square, (y - block.weights @ mu) / square, right)
 
     return Adjoint("exact", log_likelihood, kernel, noise, weights)
@@ -175,7 +175,7 @@ class Stabilised:
         self.fallback = fallback
         self.fallbacks: Counter[str] = Counter()
 
-    def __call__(self, rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
+    def __call__(self, rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
         """Exact if it can be computed, else the fallback."""
         try:
             adjoint = exact(rows, K, noise_variance)
@@ -206,7 +206,7 @@ def objective_of_several(objective: str | Objective) -> Objective:
     )
 
 
-def _exact_or_none(rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
+def _exact_or_none(rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
     try:
         adjoint = exact(rows, K, noise_variance)
         if not all(bool(part().isfinite().all()) for part in (adjoint.kernel, adjoint.noise)):

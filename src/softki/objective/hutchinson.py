@@ -19,7 +19,7 @@ from torch import Tensor
 
 from softki.batches import Batch
 from softki.exceptions import NumericalError
-from softki.features import Rows
+from softki.features import WeightedBatches
 from softki.interpolation.backends import Interpolated, WeightGradient
 from softki.linalg.conjugate_gradients import Map, conjugate_gradients
 from softki.objective.exact import Adjoint
@@ -54,7 +54,7 @@ class Hutchinson:
         check_integer("max_iterations", self.max_iterations, 1)
         check_integer("preconditioner_rank", self.preconditioner_rank, 0)
 
-    def __call__(self, rows: Rows, K: Tensor, noise_variance: Tensor) -> Adjoint:
+    def __call__(self, rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
         """The pseudoloss's gradient with fresh Gaussian probes."""
         y = rows.targets
         probes = torch.randn(
@@ -62,7 +62,9 @@ class Hutchinson:
         )
         return self.with_probes(rows, K, noise_variance, probes)
 
-    def with_probes(self, rows: Rows, K: Tensor, noise_variance: Tensor, probes: Tensor) -> Adjoint:
+    def with_probes(
+        self, rows: WeightedBatches, K: Tensor, noise_variance: Tensor, probes: Tensor
+    ) -> Adjoint:
         """The pseudoloss's gradient with the given probes w, (n, l).
 
         With gᵤ = Sᵀu, for −pseudoloss (u₀ summed over targets, probes weighted t/l):
@@ -92,7 +94,7 @@ class Hutchinson:
         by_kernel, by_noise = kernel / size, noise / size
         return Adjoint("hutchinson", lambda: None, lambda: by_kernel, lambda: by_noise, weights)
 
-    def _solve(self, rows: Rows, K: Tensor, noise: Tensor, right: Tensor) -> Tensor:
+    def _solve(self, rows: WeightedBatches, K: Tensor, noise: Tensor, right: Tensor) -> Tensor:
         """D⁻¹ right, with D = S K Sᵀ + diag(noise)."""
         preconditioner = None
         if self.preconditioner_rank:
@@ -114,7 +116,7 @@ class Hutchinson:
         return solved
 
 
-def covariance_of(rows: Rows, K: Tensor, noise: Tensor) -> Map:
+def covariance_of(rows: WeightedBatches, K: Tensor, noise: Tensor) -> Map:
     """v ↦ D v. Of up to 2m rows D is formed: a product with it is one, and no longer."""
     if len(noise) <= 2 * len(K):
         D = rows.matmul(rows.matmul(K).T)
@@ -123,7 +125,9 @@ def covariance_of(rows: Rows, K: Tensor, noise: Tensor) -> Map:
     return lambda v: rows.matmul(K @ rows.transposed_matmul(v)) + noise * v
 
 
-def woodbury_preconditioner(rows: Rows, K: Tensor, noise: Tensor, directions: Tensor) -> Map | None:
+def woodbury_preconditioner(
+    rows: WeightedBatches, K: Tensor, noise: Tensor, directions: Tensor
+) -> Map | None:
     """v ↦ (F Fᵀ + N)⁻¹ v with N = diag(noise) and F Fᵀ ≈ S K Sᵀ by Nyström's approximation.
 
     With random directions Ω (m, k) and a shift ν at the level of rounding,

@@ -95,7 +95,7 @@ class Processes:
         return self.size > 1
 
     @property
-    def is_first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this is process 0, which decides and writes."""
         return self.rank == 0
 
@@ -145,7 +145,7 @@ class Processes:
 
     def from_first(self, make: Callable[[], T]) -> T:
         """What process 0 makes."""
-        return self.broadcast(make() if self.is_first else None)  # type: ignore[return-value]
+        return self.broadcast(make() if self.is_rank_zero else None)  # type: ignore[return-value]
 
     @torch.no_grad()
     def copy_from_first(self, tensors: Sequence[Tensor]) -> None:
@@ -155,7 +155,7 @@ class Processes:
         flat = self._flat(tensors)
         with self._naming_who_is_missing():
             dist.broadcast(flat, src=0, group=self._tensors)
-        if not self.is_first:
+        if not self.is_rank_zero:
             for tensor, value in zip(tensors, self._unflat(flat, tensors), strict=True):
                 tensor.copy_(value)
 

@@ -46,13 +46,13 @@ _ALL = 0.995  # where so much of f is kept at all rows, it is not asked whether 
 _FITTED = 4  # k: a and b, held back by their priors, and the choices of each w and of the step
 
 
-class Unseen(NamedTuple):
+class HeldOutRows(NamedTuple):
     """What is known of rows that were held out, before their variance is."""
 
     target: Tensor  # y, (n, t)
     mean: Tensor  # μ, (n, t)
     noise_variance: float  # β²
-    noise_scale: Tensor | None = None  # σ, the known relative noise, (n,); None stands for 1
+    noise_std: Tensor | None = None  # σ, the known relative noise, (n,); None stands for 1
 
 
 class Calibration(NamedTuple):
@@ -65,7 +65,7 @@ class Calibration(NamedTuple):
     mean_row_weight: float = 1.0  # in the mean
     target_variance: float | None = None  # None where nothing is shrunk
 
-    def residual_and_variance(self, unseen: Unseen, variance: Tensor) -> tuple[Tensor, Tensor]:
+    def residual_and_variance(self, unseen: HeldOutRows, variance: Tensor) -> tuple[Tensor, Tensor]:
         """y − αμ (n, t) and its variance (n, 1), given the variance v of f (n,)."""
         a, b, limit = self.scale, self.noise_variance, self.target_variance
         return _residual_and_variance(unseen, variance, a, b, limit)
@@ -88,19 +88,19 @@ class Calibration(NamedTuple):
         )
 
 
-def calibrate(unseen: Unseen, variance: Tensor) -> Calibration:
+def calibrate(unseen: HeldOutRows, variance: Tensor) -> Calibration:
     """Refit a and b on held-out rows, at which v (n,) is the variance of f.
 
     Example:
         >>> y = torch.tensor([[0.2], [-0.2]]).repeat(1000, 1)
-        >>> unseen = Unseen(y, mean=torch.zeros(2000, 1), noise_variance=1.0)
+        >>> unseen = HeldOutRows(y, mean=torch.zeros(2000, 1), noise_variance=1.0)
         >>> round(calibrate(unseen, torch.zeros(2000)).noise_variance, 3)
         0.04
     """
     return min(_candidates(unseen, variance), key=lambda candidate: candidate[0])[1]
 
 
-def calibrate_row_weights(predictions: Mapping[float, tuple[Unseen, Tensor]]) -> Calibration:
+def calibrate_row_weights(predictions: Mapping[float, tuple[HeldOutRows, Tensor]]) -> Calibration:
     """Refit a and b, choose both w, and allow for that.
 
     Args:
@@ -110,7 +110,7 @@ def calibrate_row_weights(predictions: Mapping[float, tuple[Unseen, Tensor]]) ->
     unseen, _ = predictions[1.0]
     count = unseen.target.numel()
 
-    def best_of(pairs: Mapping[float, tuple[Unseen, Tensor]]) -> tuple[float, Calibration]:
+    def best_of(pairs: Mapping[float, tuple[HeldOutRows, Tensor]]) -> tuple[float, Calibration]:
         """The w whose pair has the least score, with the prior of w, and its a and b."""
         candidates = []
         for weight, pair in pairs.items():
@@ -135,7 +135,7 @@ def calibrate_row_weights(predictions: Mapping[float, tuple[Unseen, Tensor]]) ->
     )
 
 
-def _candidates(unseen: Unseen, variance: Tensor) -> Iterator[tuple[float, Calibration]]:
+def _candidates(unseen: HeldOutRows, variance: Tensor) -> Iterator[tuple[float, Calibration]]:
     """Without and with shrinkage: the score, which includes the priors, and a and b."""
     plain, loss = _calibrate(unseen, variance, None)
     share = share_kept(plain.scale * variance.double(), TARGET_VARIANCE)
@@ -148,7 +148,7 @@ def _candidates(unseen: Unseen, variance: Tensor) -> Iterator[tuple[float, Calib
         yield least + math.log(max(error, 1e-300)), fitted
 
 
-def _missed(fitted: Calibration, unseen: Unseen, variance: Tensor) -> float:
+def _missed(fitted: Calibration, unseen: HeldOutRows, variance: Tensor) -> float:
     """By what variances should grow for 95% intervals to cover 95% of the held-out values."""
     residual, total = fitted.residual_and_variance(unseen, variance)
     deviation = (residual / total.sqrt()).abs()
@@ -158,7 +158,7 @@ def _missed(fitted: Calibration, unseen: Unseen, variance: Tensor) -> float:
 
 
 def _calibrate(
-    unseen: Unseen, variance: Tensor, target_variance: float | None
+    unseen: HeldOutRows, variance: Tensor, target_variance: float | None
 ) -> tuple[Calibration, float]:
     """a and b, and what they minimise: NLL and prior, per value.
 
@@ -169,8 +169,8 @@ def _calibrate(
     (α = 1 and ∂r = 0 where nothing is shrunk).
     """
     noise, (y, mean) = unseen.noise_variance, (t.double().cpu() for t in unseen[:2])
-    scale = None if unseen.noise_scale is None else unseen.noise_scale.double().cpu()
-    unseen, v = Unseen(y, mean, noise, scale), variance.double().cpu()[:, None]
+    scale = None if unseen.noise_std is None else unseen.noise_std.double().cpu()
+    unseen, v = HeldOutRows(y, mean, noise, scale), variance.double().cpu()[:, None]
     raw = torch.zeros(2, dtype=torch.float64, device="cpu", requires_grad=True)
 
     def logs() -> Tensor:
@@ -202,14 +202,14 @@ def _calibrate(
 
 
 def _residual_and_variance(
-    unseen: Unseen,
+    unseen: HeldOutRows,
     variance: Tensor,
     a: float,
     b: float,
     target_variance: float | None,
 ) -> tuple[Tensor, Tensor]:
     """y − αμ (n, t) and α·a·v + b·σ² (n, 1)."""
-    v, scale = a * variance.double()[:, None], unseen.noise_scale
+    v, scale = a * variance.double()[:, None], unseen.noise_std
     unit = torch.ones_like(v) if scale is None else scale.double()[:, None].square()
     share = torch.ones_like(v) if target_variance is None else share_kept(v, target_variance)
     return unseen.target.double() - share * unseen.mean.double(), share * v + b * unit

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from softki.exceptions import InvalidInputError, InvalidTypeError
-from softki.streaming.blocks import Rows, block_rows
+from softki.streaming.blocks import RawRows, block_rows
 from softki.streaming.source import Part, Source
 from softki.validation.tables import as_tensor, column_names
 
@@ -110,10 +110,10 @@ class _ArrayPart(Part):
         self.name = "X" if self.file is None else str(self.file)
         self.first_row, self.sizes = start, [stop - start]
 
-    def read(self) -> Iterator[Rows]:
+    def read(self) -> Iterator[RawRows]:
         numbers = {name: _numbers(table[self._rows], name) for name, table in self._tables.items()}
         x, y, noise = numbers["X"], numbers["y"], numbers.get("noise")
-        yield Rows(x, y[:, None] if y.ndim == 1 else y, noise)
+        yield RawRows(x, y[:, None] if y.ndim == 1 else y, noise)
 
 
 class _IterablePart(Part):
@@ -123,7 +123,7 @@ class _IterablePart(Part):
         self._batches, self._names = batches, names
         self._checksums: list[int] = []  # of the first row of each batch
 
-    def read(self) -> Iterator[Rows]:
+    def read(self) -> Iterator[RawRows]:
         for number, batch in enumerate(self._batches):
             x, y, noise = _checked_batch(batch, number)
             names = column_names(batch[0])
@@ -134,10 +134,10 @@ class _IterablePart(Part):
                 )
             y = y[:, None] if y.ndim == 1 else y
             # Copies, as the arrays may be filled anew for the next batch.
-            rows = Rows(x.copy(), y.copy(), None if noise is None else noise.copy())
+            rows = RawRows(x.copy(), y.copy(), None if noise is None else noise.copy())
             yield self._same(number, rows)
 
-    def _same(self, number: int, rows: Rows) -> Rows:
+    def _same(self, number: int, rows: RawRows) -> RawRows:
         checksum = zlib.crc32(rows.x[:1].tobytes(), zlib.crc32(rows.y[:1].tobytes()))
         if number >= len(self._checksums):
             self._checksums.append(checksum)

@@ -15,7 +15,7 @@ _BLOCK_NUMBERS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class RawRows:
     """Inputs, targets and, where it is known, the noise variance of some rows."""
 
     x: np.ndarray  # (r, d)
@@ -25,13 +25,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, index: np.ndarray | slice) -> Rows:
+    def take(self, index: np.ndarray | slice) -> RawRows:
         """The rows at an index, copied, or those of a slice, as a view."""
         noise = None if self.noise is None else _taken(self.noise, index)
-        return Rows(_taken(self.x, index), _taken(self.y, index), noise)
+        return RawRows(_taken(self.x, index), _taken(self.y, index), noise)
 
     @classmethod
-    def join(cls, parts: Sequence[Rows]) -> Rows:
+    def join(cls, parts: Sequence[RawRows]) -> RawRows:
         """The rows of all parts, in order."""
         if len(parts) == 1:
             return parts[0]
@@ -60,7 +60,7 @@ class Block(NamedTuple):
     """
 
     position: int
-    rows: Rows
+    rows: RawRows
 
     @property
     def positions(self) -> np.ndarray:
@@ -86,15 +86,17 @@ def block_rows(width: int) -> int:
     return max(256, min(_BLOCK_ROWS, _BLOCK_NUMBERS // max(1, width)))
 
 
-def rechunked(parts: Iterable[Rows], size: int, join: Callable[[Sequence[Rows]], T]) -> Iterator[T]:
+def rechunked(
+    parts: Iterable[RawRows], size: int, join: Callable[[Sequence[RawRows]], T]
+) -> Iterator[T]:
     """The same rows in parts of the given size, but for the last, each joined from its pieces.
 
     Example:
-        >>> parts = [Rows(np.ones((r, 2)), np.ones((r, 1))) for r in (3, 0, 4, 1)]
-        >>> [len(part) for part in rechunked(parts, 3, Rows.join)]
+        >>> parts = [RawRows(np.ones((r, 2)), np.ones((r, 1))) for r in (3, 0, 4, 1)]
+        >>> [len(part) for part in rechunked(parts, 3, RawRows.join)]
         [3, 3, 2]
     """
-    waiting: list[Rows] = []
+    waiting: list[RawRows] = []
     count = 0
     for part in parts:
         start = 0

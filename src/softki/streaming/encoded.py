@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from softki.data.encoding import TableEncoder
-from softki.streaming.blocks import Rows, block_rows, rechunked
+from softki.streaming.blocks import RawRows, block_rows, rechunked
 from softki.streaming.pieces import Piece
 from softki.streaming.sampling import row_hash
 from softki.streaming.source import Part
@@ -76,17 +76,17 @@ class EncodedPart(Part):
         if count is not None:
             self.sizes = block_sizes(count, self._size)
 
-    def read(self) -> Iterator[Rows]:
+    def read(self) -> Iterator[RawRows]:
         """The rows, in blocks."""
-        yield from rechunked(self._rows(), self._size, Rows.join)
+        yield from rechunked(self._rows(), self._size, RawRows.join)
 
-    def _rows(self) -> Iterator[Rows]:
+    def _rows(self) -> Iterator[RawRows]:
         position = self._position
         for batch in self._piece.batches(self._size):
             yield self._encoded(batch, ~self._test.mask(position, len(batch)))
             position += len(batch)
 
-    def _encoded(self, batch: Any, chosen: np.ndarray) -> Rows:
+    def _encoded(self, batch: Any, chosen: np.ndarray) -> RawRows:
         """The chosen rows that are complete."""
         y = matrix_of(batch, self._targets)
         noise = None if self._noise is None else matrix_of(batch, [self._noise])[:, 0]
@@ -95,7 +95,7 @@ class EncodedPart(Part):
         for values in (y, noise):
             if values is not None and not np.isfinite(values.sum()):
                 chosen &= np.isfinite(values).reshape(len(values), -1).all(1)
-        rows = Rows(x, y, None if noise is None else noise.astype(np.float64))
+        rows = RawRows(x, y, None if noise is None else noise.astype(np.float64))
         return rows if chosen.all() else rows.take(np.flatnonzero(chosen))
 
     def _inputs(self, batch: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ from softki.data.encoding import (
     TableEncoder,
 )
 from softki.data.text_hints import are_numbers, first_text, stray_text, text_hint
-from softki.streaming.blocks import Block, Rows
+from softki.streaming.blocks import Block, RawRows
 from softki.streaming.sampling import LowestRows
 
 # Different texts of a column that are counted: beyond, there are too many in any case.
@@ -200,7 +200,7 @@ class EncoderSurvey:
                 numbers.append(column.add(batch.column(name)))
         if numbers and len(batch):
             none = np.empty((len(batch), 0))
-            self._sample.add(Block(self.rows, Rows(np.column_stack(numbers), none)))
+            self._sample.add(Block(self.rows, RawRows(np.column_stack(numbers), none)))
         self.rows += len(batch)
 
     def add_unfitted(self, batch: Any, place: Place) -> None:

@@ -17,11 +17,11 @@ import torch
 
 from softki.batches import Batch
 from softki.exceptions import InvalidInputError
-from softki.streaming.blocks import Rows
+from softki.streaming.blocks import RawRows
 from softki.streaming.layout import Shards, shares
 from softki.streaming.prefetch import prefetched
 from softki.streaming.preparation import as_batch, cut, each, part_of
-from softki.streaming.sampling import HeldOutRows
+from softki.streaming.sampling import HeldOutPositions
 from softki.streaming.source import OPEN_PARTS, Source
 
 # Rows and bytes of the buffer, at most.
@@ -57,13 +57,13 @@ class ShuffledBatches:
         source: Source,
         size: int,
         seed: int,
-        held_out: HeldOutRows | None = None,
-        prepared: Callable[[Rows], Rows] = lambda rows: rows,
+        held_out: HeldOutPositions | None = None,
+        prepared: Callable[[RawRows], RawRows] = lambda rows: rows,
         shards: Shards | None = None,
         buffer_rows: int | None = None,
     ) -> None:
         self.source, self.size, self.seed = source, size, seed
-        self._held_out, self._prepared = held_out or HeldOutRows(), prepared
+        self._held_out, self._prepared = held_out or HeldOutPositions(), prepared
         shards = Shards.even(len(source)) if shards is None else shards
         self._rank, self._stretch = shards.rank, shards.own
         self._counts = np.array(
@@ -80,10 +80,10 @@ class ShuffledBatches:
         rows = min(_BUFFER_ROWS, _BUFFER_BYTES // width) if buffer_rows is None else buffer_rows
         self._capacity = max(rows, 2 * size)
 
-    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Rows]:
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[RawRows]:
         """The batches of an epoch, from the given one on."""
         steps = range(start_step, self.batches_per_epoch)
-        return cut(self.stretches(epoch, start_step), self.sizes(steps), self.nothing, Rows.take)
+        return cut(self.stretches(epoch, start_step), self.sizes(steps), self.nothing, RawRows.take)
 
     def sizes(self, steps: Iterable[int]) -> Iterator[int]:
         """The rows of this process in the batches of an epoch."""
@@ -91,12 +91,12 @@ class ShuffledBatches:
             yield self._end(step + 1) - self._end(step)
 
     @property
-    def nothing(self) -> Rows:
+    def nothing(self) -> RawRows:
         """No rows."""
         none = np.empty((0, len(self.source.columns))), np.empty((0, len(self.source.targets)))
-        return self._prepared(Rows(*none, None if self.source.noise is None else np.empty(0)))
+        return self._prepared(RawRows(*none, None if self.source.noise is None else np.empty(0)))
 
-    def stretches(self, epoch: int, start_step: int = 0) -> Iterator[Rows]:
+    def stretches(self, epoch: int, start_step: int = 0) -> Iterator[RawRows]:
         """The same, many batches at a time."""
         first = 0
         for rows, last in self._drawn(np.random.default_rng([self.seed, epoch, self._rank])):
@@ -114,9 +114,9 @@ class ShuffledBatches:
         """The batches of an epoch that so many rows of this process are enough for."""
         return bisect_right(range(self.batches_per_epoch + 1), rows, key=self._end) - 1
 
-    def _drawn(self, random: np.random.Generator) -> Iterator[tuple[Rows, int]]:
+    def _drawn(self, random: np.random.Generator) -> Iterator[tuple[RawRows, int]]:
         """What is drawn from the buffer whenever it is full, to the end of so many batches."""
-        buffer: list[Rows] = []
+        buffer: list[RawRows] = []
         given = 0
         for block in self.source.blocks(self._order(random).tolist()):
             rows = self._held_out.training(block.within(self._stretch))
@@ -149,9 +149,11 @@ class ShuffledBatches:
         return order
 
 
-def _draw(buffer: list[Rows], count: int, random: np.random.Generator) -> tuple[Rows, Rows]:
+def _draw(
+    buffer: list[RawRows], count: int, random: np.random.Generator
+) -> tuple[RawRows, RawRows]:
     """So many rows at random, and the others; the buffer is empty then."""
-    rows = Rows.join(buffer)
+    rows = RawRows.join(buffer)
     buffer.clear()  # what was joined need not be in memory twice
     order = random.permutation(len(rows))
     return rows.take(order[:count]), rows.take(order[count:])

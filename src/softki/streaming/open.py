@@ -14,7 +14,7 @@ from torch import Tensor
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.parallel.processes import Processes
 from softki.streaming.arrays import array_source, iterable_source
-from softki.streaming.blocks import Rows
+from softki.streaming.blocks import RawRows
 from softki.streaming.source import Source
 from softki.validation.inputs import checked_table
 from softki.validation.tables import as_tensor, column_names
@@ -165,7 +165,7 @@ def source_of_process(X: Any, y: Any, noise_variance: Any) -> Source:
     return source
 
 
-def rows_up_to(source: Source, count: int, processes: Processes) -> Rows | None:
+def rows_up_to(source: Source, count: int, processes: Processes) -> RawRows | None:
     """All rows of all processes at once, if they are no more than so many."""
     if source.is_shared or not processes.are_several:
         return processes.together(lambda: source.up_to(count))
@@ -176,7 +176,7 @@ def rows_up_to(source: Source, count: int, processes: Processes) -> Rows | None:
     if total > count:
         return None
     blocks = processes.together(lambda: [block.rows for block in source.blocks()])
-    return Rows.join([rows for parts in processes.gather(blocks) for rows in parts])
+    return RawRows.join([rows for parts in processes.gather(blocks) for rows in parts])
 
 
 def check_same_columns(source: Source, processes: Processes) -> None:

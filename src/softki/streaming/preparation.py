@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch
-from softki.streaming.blocks import Rows
+from softki.streaming.blocks import RawRows
 from softki.training.standardize import Standardizer
 
-SomeRows = TypeVar("SomeRows", Batch, Rows)
+SomeRows = TypeVar("SomeRows", Batch, RawRows)
 # One thread does not copy as fast as a GPU reads.
 _COPIERS = ThreadPoolExecutor(4, "softki-copy")
 # So many parts are too small to be copied one by one.
@@ -37,12 +37,12 @@ class Preparation:
     noise_unit: float | None  # mean of the known noise variance
     dtype: torch.dtype
 
-    def __call__(self, rows: Rows) -> Rows:
+    def __call__(self, rows: RawRows) -> RawRows:
         """Standardised rows, with the noise scale σᵢ = √(vᵢ / v̄) where the noise was."""
         scale = None
         if rows.noise is not None and self.noise_unit is not None:
             scale = np.sqrt(rows.noise / self.noise_unit).astype(self._numpy_dtype)
-        return Rows(self._transformed(rows.x, self.x), self._transformed(rows.y, self.y), scale)
+        return RawRows(self._transformed(rows.x, self.x), self._transformed(rows.y, self.y), scale)
 
     def _transformed(self, values: np.ndarray, standardizer: Standardizer) -> np.ndarray:
         result = np.subtract(values, standardizer.mean.numpy(), dtype=np.float64)
@@ -56,8 +56,8 @@ class Preparation:
     def standardized(self, batch: Batch) -> Batch:
         """The same of rows that were sent to a device as they were read."""
         scale = None
-        if batch.noise_scale is not None and self.noise_unit is not None:
-            variance = batch.noise_scale.double()
+        if batch.noise_std is not None and self.noise_unit is not None:
+            variance = batch.noise_std.double()
             scale = (variance / self.noise_unit).sqrt().to(self.dtype)
         x, y = self.x.transform(batch.x, self.dtype), self.y.transform(batch.y, self.dtype)
         return Batch(x, y, scale)
@@ -67,13 +67,13 @@ class Preparation:
         return np.float64 if self.dtype == torch.float64 else np.float32
 
 
-def as_batch(rows: Rows) -> Batch:
+def as_batch(rows: RawRows) -> Batch:
     """Prepared rows as tensors on the CPU, which share their memory."""
     scale = None if rows.noise is None else torch.from_numpy(rows.noise)
     return Batch(torch.from_numpy(rows.x), torch.from_numpy(rows.y), scale)
 
 
-def pinned(parts: Sequence[Rows]) -> Batch:
+def pinned(parts: Sequence[RawRows]) -> Batch:
     """The rows of all parts, in order, in memory that a GPU reads by itself."""
 
     def joined(arrays: Sequence[np.ndarray]) -> Tensor:
@@ -100,7 +100,7 @@ def pinned(parts: Sequence[Rows]) -> Batch:
 
 def each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
     """The batch with the function of each of its tensors."""
-    scale = batch.noise_scale
+    scale = batch.noise_std
     return Batch(function(batch.x), function(batch.y), None if scale is None else function(scale))
 
 

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from softki.streaming.blocks import Block, Rows
+from softki.streaming.blocks import Block, RawRows
 
 # The share of the capacity that may wait until the rows beyond it are dropped.
 _SLACK = 0.25
@@ -23,7 +23,7 @@ class LowestRows:
     the rows these can be found apart, and added.
 
     Example:
-        >>> rows = Rows(np.arange(100.0)[:, None], np.zeros((100, 1)))
+        >>> rows = RawRows(np.arange(100.0)[:, None], np.zeros((100, 1)))
         >>> whole, first, second = (LowestRows(3, seed=0) for _ in range(3))
         >>> whole.add(Block(0, rows))
         >>> first.add(Block(0, rows.take(slice(40))))
@@ -35,7 +35,7 @@ class LowestRows:
     def __init__(self, capacity: int, seed: int) -> None:
         self.capacity, self.seed = capacity, seed
         self._limit = np.uint64((1 << 64) - 1)
-        self._kept: list[tuple[np.ndarray, np.ndarray, Rows]] = []  # hashes, positions, rows
+        self._kept: list[tuple[np.ndarray, np.ndarray, RawRows]] = []  # hashes, positions, rows
         self._count = 0
 
     def add(self, block: Block) -> None:
@@ -52,14 +52,14 @@ class LowestRows:
             result._keep(*kept)
         return result
 
-    def ordered(self) -> tuple[np.ndarray, Rows]:
+    def ordered(self) -> tuple[np.ndarray, RawRows]:
         """Positions and rows, in the order of the hashes."""
         self._drop()
         hashes, positions, rows = self._kept[0]
         order = np.argsort(hashes)
         return positions[order], rows.take(order)
 
-    def _keep(self, hashes: np.ndarray, positions: np.ndarray, rows: Rows) -> None:
+    def _keep(self, hashes: np.ndarray, positions: np.ndarray, rows: RawRows) -> None:
         self._kept.append((hashes, positions, rows))
         self._count += len(hashes)
         if self._count > (1 + _SLACK) * self.capacity:
@@ -69,7 +69,7 @@ class LowestRows:
         """Drop the rows beyond the capacity, and join the others."""
         hashes = np.concatenate([kept[0] for kept in self._kept])
         positions = np.concatenate([kept[1] for kept in self._kept])
-        rows = Rows.join([kept[2] for kept in self._kept])
+        rows = RawRows.join([kept[2] for kept in self._kept])
         if len(hashes) > self.capacity:
             lowest = np.argpartition(hashes, self.capacity - 1)[: self.capacity]
             hashes, positions, rows = hashes[lowest], positions[lowest], rows.take(lowest)
@@ -99,12 +99,12 @@ def _mixed(state: np.ndarray) -> np.ndarray:
     return state
 
 
-class HeldOutRows:
+class HeldOutPositions:
     """The positions of held-out rows.
 
     Example:
-        >>> held_out = HeldOutRows(np.array([7, 2]))
-        >>> block = Block(1, Rows(np.arange(1.0, 5.0)[:, None], np.zeros((4, 1))))
+        >>> held_out = HeldOutPositions(np.array([7, 2]))
+        >>> block = Block(1, RawRows(np.arange(1.0, 5.0)[:, None], np.zeros((4, 1))))
         >>> held_out.training(block).x.ravel()
         array([1., 3., 4.])
         >>> held_out.count(range(0, 7))
@@ -119,7 +119,7 @@ class HeldOutRows:
         first, last = np.searchsorted(self.positions, [stretch.start, stretch.stop])
         return int(last - first)
 
-    def training(self, block: Block) -> Rows:
+    def training(self, block: Block) -> RawRows:
         """The rows of the block that are not held out."""
         ends = [block.position, block.position + len(block.rows)]
         first, last = np.searchsorted(self.positions, ends)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from softki.exceptions import InvalidInputError
-from softki.streaming.blocks import Block, Rows
+from softki.streaming.blocks import Block, RawRows
 from softki.streaming.layout import Layout
 
 
@@ -75,7 +75,7 @@ class Part(ABC):
     stays: bool = True
 
     @abstractmethod
-    def read(self) -> Iterator[Rows]:
+    def read(self) -> Iterator[RawRows]:
         """Its groups, in order; the same in every pass."""
 
 
@@ -140,16 +140,16 @@ class Source:
         """Let positions begin there: after the rows of other processes."""
         self._layout = self.layout.starting_at(position)
 
-    def up_to(self, count: int) -> Rows | None:
+    def up_to(self, count: int) -> RawRows | None:
         """All rows at once, if they are no more than so many."""
         if self._layout is not None and len(self) > count:
             return None
-        found: list[Rows] = []
+        found: list[RawRows] = []
         for block in self.blocks():
             found.append(block.rows)
             if sum(map(len, found)) > count:
                 return None
-        return Rows.join(found)
+        return RawRows.join(found)
 
     def check_unchanged(self) -> None:
         """Raise if one of the files changed since the source was opened."""
@@ -183,7 +183,7 @@ class Source:
         self._layout = self._checked(sizes)
 
     def _chosen(self, groups: Iterable[int] | None, layout: Layout) -> Iterator[Block]:
-        readers: dict[int, tuple[Iterator[Rows], int]] = {}  # by part, with the next index
+        readers: dict[int, tuple[Iterator[RawRows], int]] = {}  # by part, with the next index
         for group in range(len(layout)) if groups is None else groups:
             number, index = int(layout.part[group]), int(layout.index[group])
             part = self.parts[number]
@@ -203,7 +203,7 @@ class Source:
                 del readers[next(iter(readers))]
             yield Block(int(layout.position[group]), rows)
 
-    def _read(self, part: Part) -> Iterator[Rows]:
+    def _read(self, part: Part) -> Iterator[RawRows]:
         """The groups of a part, checked."""
         row = part.first_row
         with self._naming_a_change(part):
@@ -228,7 +228,7 @@ class Source:
             self.files.check_unchanged(part.file)
             raise
 
-    def _check_values(self, name: str, first_row: int, rows: Rows) -> None:
+    def _check_values(self, name: str, first_row: int, rows: RawRows) -> None:
         noise = None if rows.noise is None else rows.noise[:, None]
         for values, names in (
             (rows.x, self.columns),
@@ -251,7 +251,7 @@ class Source:
         return Layout.of(sizes)
 
 
-def _check_shape(name: str, rows: Rows, columns: int, targets: int) -> None:
+def _check_shape(name: str, rows: RawRows, columns: int, targets: int) -> None:
     x, y, noise = rows.x, rows.y, rows.noise
     if x.shape != (len(y), columns) or y.shape[1:] != (targets,):
         raise InvalidInputError(
@@ -262,7 +262,7 @@ def _check_shape(name: str, rows: Rows, columns: int, targets: int) -> None:
         raise InvalidInputError(f"{name}: has {len(x)} rows and noise of shape {noise.shape}")
 
 
-def _check_noise(name: str, rows: Rows, is_known: bool) -> None:
+def _check_noise(name: str, rows: RawRows, is_known: bool) -> None:
     if (rows.noise is not None) != is_known:
         raise InvalidInputError(
             f"{name}: some rows have a known noise variance and others have none: give it for all "

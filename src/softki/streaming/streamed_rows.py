@@ -13,13 +13,13 @@ from softki.batches import Batch, chunk_rows
 from softki.exceptions import InvalidInputError
 from softki.files.digest import digest_of
 from softki.parallel.processes import ALONE, Processes
-from softki.streaming.blocks import Rows, rechunked
+from softki.streaming.blocks import RawRows, rechunked
 from softki.streaming.first_pass import FirstPass
 from softki.streaming.layout import Shards
 from softki.streaming.minibatches import ShuffledBatches, StreamedMinibatches
 from softki.streaming.prefetch import prefetched
 from softki.streaming.preparation import Preparation, as_batch, each, part_of, pinned, slices
-from softki.streaming.sampling import HeldOutRows
+from softki.streaming.sampling import HeldOutPositions
 from softki.streaming.source import Source
 from softki.training.data import held_out_count
 
@@ -94,7 +94,7 @@ class StreamedRows:
         count = held_out_count(self._total, held_out_share)
         positions, rows = first.lowest.ordered()
         self.held_out_index = torch.from_numpy(positions[:count])
-        self._held_out = HeldOutRows(positions[:count])
+        self._held_out = HeldOutPositions(positions[:count])
         self.training_count = self._total - count
         self.held_out = self._on_device(rows.take(slice(count))) if count else None
         self._sample = self._on_device(rows.take(slice(count, None)))
@@ -189,10 +189,10 @@ class StreamedRows:
         """No rows, as a process may have none."""
         return part_of(self._sample, slice(0, 0))
 
-    def _on_device(self, rows: Rows) -> Batch:
+    def _on_device(self, rows: RawRows) -> Batch:
         return each(as_batch(self._prepared(rows)), lambda tensor: tensor.to(self.device))
 
-    def _training_rows(self) -> Iterator[Rows]:
+    def _training_rows(self) -> Iterator[RawRows]:
         """Those of this process, as they are read."""
         for block in self.source.between(self._shards.own):
             yield self._held_out.training(block)
@@ -225,7 +225,7 @@ class Chunks:
             return prefetched(
                 rechunked(rows, size, pinned), device, prepared.to(device).standardized
             )
-        return prefetched(map(as_batch, rechunked(map(prepared, rows), size, Rows.join)), device)
+        return prefetched(map(as_batch, rechunked(map(prepared, rows), size, RawRows.join)), device)
 
 
 def _own_rows(source: Source, processes: Processes) -> Shards | None:

@@ -12,7 +12,7 @@ from softki.data.arrow import pa
 from softki.data.column_kinds import numbers_of
 from softki.data.readers import check_there, check_unique, read_batches
 from softki.exceptions import InvalidInputError
-from softki.streaming.blocks import Rows, block_rows, rechunked
+from softki.streaming.blocks import RawRows, block_rows, rechunked
 from softki.streaming.pieces import Piece, pieces_of
 from softki.streaming.source import Part, Source
 
@@ -76,10 +76,10 @@ def check_numeric(path: Path | str, schema: Any, names: Sequence[str]) -> None:
             )
 
 
-def rows_of(batch: Any, chosen: TableColumns) -> Rows:
+def rows_of(batch: Any, chosen: TableColumns) -> RawRows:
     """The numbers of a record batch; missing ones are NaN."""
     noise = None if chosen.noise is None else _numbers(batch.column(chosen.noise))
-    return Rows(
+    return RawRows(
         matrix_of(batch, chosen.inputs),
         matrix_of(batch, chosen.targets),
         None if noise is None else noise.astype(np.float64),
@@ -134,11 +134,11 @@ class NumberPart(Part):
         if piece.count is not None:
             self.sizes = block_sizes(piece.count, self._size)
 
-    def read(self) -> Iterator[Rows]:
+    def read(self) -> Iterator[RawRows]:
         """The numbers of its record batches."""
         batches = self._piece.batches(self._size)
         rows = (rows_of(batch, self._chosen) for batch in batches)
-        yield from rechunked(rows, self._size, Rows.join)
+        yield from rechunked(rows, self._size, RawRows.join)
 
 
 def block_sizes(count: int, size: int) -> list[int]:

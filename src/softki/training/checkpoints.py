@@ -48,7 +48,7 @@ _VALUES = "other values in the rows"
 _SHOWN = 40
 
 
-def identity_of(
+def fit_fingerprint(
     candidates: Sequence[FitSettings], data: TrainingData, model: SoftKI | None
 ) -> Identity:
     """The identity of a fit that is about to start, in JSON."""
@@ -137,7 +137,7 @@ class Checkpoints:
     def save(self, make: Callable[[], Snapshot]) -> None:
         """Save what is made, which is where the fit stands."""
 
-    def leave(self) -> None:
+    def keep(self) -> None:
         """The fit ends early: what was saved stays, so that it may go on."""
 
     def finish(self) -> None:
@@ -175,7 +175,7 @@ class CheckpointFolder(Checkpoints):
     """
 
     def __init__(self, folder: Folder, identity: Identity, processes: Processes = ALONE) -> None:
-        self.folder, self.identity, self._writes = _path(folder), identity, processes.is_first
+        self.folder, self.identity, self._writes = _path(folder), identity, processes.is_rank_zero
         self._is_left = False
         found = processes.together(self._look if self._writes else lambda: _Found(None, None, {}))
         self._damaged = set(found.damaged)
@@ -214,7 +214,7 @@ class CheckpointFolder(Checkpoints):
                 f"the fit goes on, and could not be saved: {error}", CheckpointWarning, stacklevel=6
             )
 
-    def leave(self) -> None:
+    def keep(self) -> None:
         """The fit ends early: what was saved stays, so that it may go on."""
         self._is_left = True
 

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from softki.batches import Data
 from softki.model import SoftKI
-from softki.posterior.calibration import Unseen
+from softki.posterior.calibration import HeldOutRows
 from softki.training.checkpoint_state import resume_training, training_snapshot
 from softki.training.checkpoints import NONE, Checkpoints
 from softki.training.data import InMemoryRows, Split
 from softki.training.documents import Snapshot, report_document, report_of
-from softki.training.inference import Judged, Predictions, calibration_by
+from softki.training.inference import HeldOutPosterior, Predictions, calibration_by
 from softki.training.initialization import model_again, new_report, start
 from softki.training.model_selection import Trained
 from softki.training.report import Callback, Event, FitReport, HeldOut
@@ -71,8 +71,8 @@ class Fold:
                 about, tensors = snapshot.part(f"predictions {step}")
                 mean, variance = (tensors[k].to(rows.device) for k in ("mean", "variance"))
                 assert rows.held_out is not None
-                _, y, noise_scale = rows.held_out
-                unseen = Unseen(y, mean, about["noise_variance"], noise_scale)
+                _, y, noise_std = rows.held_out
+                unseen = HeldOutRows(y, mean, about["noise_variance"], noise_std)
                 predictions[step] = Predictions(unseen, variance)
         return cls(rows, model, report_of(document["report"]), predictions, states)
 
@@ -91,7 +91,7 @@ class Folds:
         for step in folds[0].predictions:
             parts_at = [fold.predictions[step] for fold in folds if step in fold.predictions]
             if len(parts_at) == len(folds):
-                history.append(Predictions.pooled(parts_at).figures(step))
+                history.append(Predictions.pooled(parts_at).scores(step))
         return cls(folds, history)
 
     @property
@@ -160,7 +160,7 @@ def cross_validated(
         seconds["cross-validation"] += earlier
     if isinstance(folds, Fold):  # interrupted: all there is
         if folds.report.stopped == "interrupted":
-            checkpoints.leave()
+            checkpoints.keep()
         begun.load_state_dict(folds.model.state_dict())
         folds.report.seconds |= seconds
         return Trained(begun, settings, folds.rows, folds.report)
@@ -171,9 +171,9 @@ def cross_validated(
         resume_training(trainer, training)
     trainer.run(partial(save, [fold.only(folds.best.step) for fold in folds.folds], trainer))
     if report.stopped == "interrupted":
-        checkpoints.leave()
+        checkpoints.keep()
     report.calibration = calibration_by(
-        [Judged.of(fold, part, settings) for fold, part in folds.at_best()]
+        [HeldOutPosterior.of(fold, part, settings) for fold, part in folds.at_best()]
     )
     return Trained(begun, settings, InMemoryRows.whole(data), report)
 

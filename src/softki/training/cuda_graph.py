@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch, Data
-from softki.interpolation.backends import Engine, PlainEngine, why_plain
+from softki.interpolation.backends import Backend, PlainBackend, why_plain
 from softki.kernels.stationary import KERNELS
-from softki.linalg.cuda import beside
+from softki.linalg.cuda import side_stream
 from softki.model import SoftKI
 from softki.objective.exact import backward, exact
 from softki.training.data import TrainingData
@@ -28,11 +28,11 @@ _WARM_UP = 3
 
 
 def why_not(
-    model: SoftKI, data: TrainingData, objective: object, is_one_batch: bool, engine: type[Engine]
+    model: SoftKI, data: TrainingData, objective: object, is_one_batch: bool, backend: type[Backend]
 ) -> str | None:
     """Why steps on such data, each on one batch or not, cannot be captured; None if they can."""
-    if engine is PlainEngine:
-        return why_plain(data.inputs, len(model.points)) or "the plain engine was asked for"
+    if backend is PlainBackend:
+        return why_plain(data.inputs, len(model.points)) or "the plain backend was asked for"
     if objective not in ("stabilised", "exact"):
         return "the objective is not the exact one"
     if type(model.kernel) not in KERNELS.values():  # others may wait for the host
@@ -57,7 +57,7 @@ class StepRows(Protocol):
         """Let it be the rows of that step, counted from 0."""
 
 
-class Gathered:
+class IndexedRows:
     """Rows of a table on the device, by their index.
 
     Args:
@@ -74,7 +74,7 @@ class Gathered:
         self._index.copy_(self._index_of(step))
 
 
-class Copied:
+class CopiedRows:
     """Rows that come one batch after the other.
 
     Args:
@@ -168,7 +168,7 @@ class GraphSteps:
         assert log_likelihood is not None
         gradients = [p.grad.reshape(-1) for p in self._model.parameters() if p.grad is not None]
         failed = (0 * torch.cat(gradients).sum()).ne(0).float()  # NaN is not 0
-        with beside(self._slot.device) as join:
+        with side_stream(self._slot.device) as join:
             outcome = torch.stack([log_likelihood, failed.double()])
             self._outcomes.index_copy_(0, self._slot, outcome[None])
             self._slot += 1

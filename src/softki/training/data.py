@@ -71,7 +71,7 @@ class TrainingData(Chunked, Protocol):
 
     @property
     def knows_noise(self) -> bool:
-        """Whether batches have a `noise_scale`."""
+        """Whether batches have a `noise_std`."""
         ...
 
     @property
@@ -176,7 +176,7 @@ class InMemoryRows:
         self.device, self.dtype = data.x.device, data.x.dtype
         self.dimension, self.targets = data.x.shape[1], data.y.shape[1]
         self.training_count = len(split.training)
-        self.knows_noise = data.noise_scale is not None
+        self.knows_noise = data.noise_std is not None
         self.inputs = data.x
 
     @classmethod
@@ -197,7 +197,7 @@ class InMemoryRows:
 
     def digest(self) -> str:
         """What the rows are, in a few characters, to know them again."""
-        return digest_of([self.data.x, self.data.y, self.data.noise_scale])
+        return digest_of([self.data.x, self.data.y, self.data.noise_std])
 
     def sample(self, count: int) -> Batch:
         """The first training rows, whose order is random."""

@@ -148,6 +148,10 @@ def report_document(report: FitReport) -> Document:
     }
 
 
+# What fields of a report were called in files of earlier versions.
+_FORMER_NAMES = {"engine": "backend"}
+
+
 def report_of(document: Document) -> FitReport:
     """The report that `report_document` wrote."""
     calibration = document["calibration"]
@@ -161,7 +165,8 @@ def report_of(document: Document) -> FitReport:
         "skipped": Counter(document["skipped"]),
         "calibration": None if calibration is None else Calibration(**calibration),
     }
-    return FitReport(**(document | rebuilt))
+    rest = {_FORMER_NAMES.get(name, name): value for name, value in document.items()}
+    return FitReport(**(rest | rebuilt))
 
 
 def _parameter(name: str, value: Any) -> Any:

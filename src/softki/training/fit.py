@@ -20,10 +20,10 @@ from softki.model import SoftKI
 from softki.posterior.extrapolation import edge_of
 from softki.posterior.functions import Posterior
 from softki.statistics import Statistics
-from softki.training.checkpoints import NONE, CheckpointFolder, Checkpoints, identity_of
+from softki.training.checkpoints import NONE, CheckpointFolder, Checkpoints, fit_fingerprint
 from softki.training.cross_validation import cross_validated
 from softki.training.data import LEAST_HELD_OUT, InMemoryRows, TrainingData, split_rows
-from softki.training.inference import Judged, calibration_by, posterior_of, statistics_of
+from softki.training.inference import HeldOutPosterior, calibration_by, posterior_of, statistics_of
 from softki.training.model_selection import Trained, best_of, candidates_of
 from softki.training.report import Callback, FitReport
 from softki.training.runtime import prepared, timed
@@ -169,7 +169,7 @@ def _checkpoints(
     """Where the fit is saved to, if it is, with what was saved before."""
     if folder is None:
         return NONE
-    return CheckpointFolder(folder, identity_of(candidates, data, model), data.processes)
+    return CheckpointFolder(folder, fit_fingerprint(candidates, data, model), data.processes)
 
 
 def _conditioned(trained: Trained) -> Fit:
@@ -191,7 +191,7 @@ def _final_posterior(trained: Trained) -> tuple[Posterior, Statistics]:
     if data.held_out is None:
         statistics = statistics_of(model, data, settings, data.processes)
     else:
-        judged = Judged.of(model, data, settings)
+        judged = HeldOutPosterior.of(model, data, settings)
         statistics = judged.statistics + statistics_of(model, Data(*data.held_out), settings)
         report.calibration = calibration_by([judged]).for_more_rows(
             judged.statistics.count / statistics.count

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from softki.batches import Batch
 from softki.exceptions import NumericalError
-from softki.features import Rows
+from softki.features import WeightedBatches
 from softki.metrics import gaussian_nll, rmse
 from softki.model import SoftKI
 from softki.parallel.processes import ALONE, Processes
 from softki.posterior.calibration import (
     ROW_WEIGHTS,
     Calibration,
-    Unseen,
+    HeldOutRows,
     calibrate,
     calibrate_row_weights,
 )
@@ -34,7 +34,7 @@ from softki.training.settings import FitSettings
 class Predictions(NamedTuple):
     """Means and variances at rows that were held out, and what was there."""
 
-    unseen: Unseen
+    unseen: HeldOutRows
     variance: Tensor  # v, of f, (n,)
 
     @classmethod
@@ -43,7 +43,7 @@ class Predictions(NamedTuple):
         """Of a posterior at rows."""
         mean, variance = posterior.predict(rows.x)
         return cls(
-            Unseen(rows.y, mean, float(posterior.noise_variance), rows.noise_scale), variance
+            HeldOutRows(rows.y, mean, float(posterior.noise_variance), rows.noise_std), variance
         )
 
     @classmethod
@@ -52,10 +52,10 @@ class Predictions(NamedTuple):
         targets, means, noises, scales = zip(*(part.unseen for part in parts), strict=True)
         noise = math.exp(sum(map(math.log, noises)) / len(parts))
         scale = None if scales[0] is None else torch.cat(scales)
-        unseen = Unseen(torch.cat(targets), torch.cat(means), noise, scale)
+        unseen = HeldOutRows(torch.cat(targets), torch.cat(means), noise, scale)
         return cls(unseen, torch.cat([part.variance for part in parts]))
 
-    def figures(self, step: int) -> HeldOut:
+    def scores(self, step: int) -> HeldOut:
         """RMSE and NLL after the refit of the variance, and NLL before it."""
         own = Calibration(1.0, self.unseen.noise_variance, math.nan)
         calibration = calibrate(self.unseen, self.variance)
@@ -77,7 +77,7 @@ def statistics_of(
     Of training data, such as `softki.streaming.StreamedRows`, it is those that are not held out.
     Where processes share the rows, it is those of all of them.
     """
-    rows = Rows(model, data.chunks(len(model.points)), processes)
+    rows = WeightedBatches(model, data.chunks(len(model.points)), processes)
     return statistics_for(settings.solver).from_blocks(rows).over(processes)
 
 
@@ -118,7 +118,7 @@ def posterior_of(
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class HeldOutPosterior:
     """A posterior given the statistics of some rows, and other rows to judge it by."""
 
     model: SoftKI
@@ -148,7 +148,7 @@ class Judged:
         return Predictions.of(posterior, self.rows)
 
 
-def calibration_by(judged: Sequence[Judged]) -> Calibration:
+def calibration_by(judged: Sequence[HeldOutPosterior]) -> Calibration:
     """What suits the rows which posteriors are judged by, all together."""
     return calibrate_row_weights(
         {

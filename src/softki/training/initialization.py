@@ -14,7 +14,7 @@ from torch import Tensor
 
 from softki.batches import Data, chunk_rows
 from softki.exceptions import InvalidInputError
-from softki.features import Rows
+from softki.features import WeightedBatches
 from softki.kernels.stationary import make_kernel
 from softki.linalg.distances import pairs_between
 from softki.model import SoftKI
@@ -178,7 +178,7 @@ def set_initial_noise(model: SoftKI, data: Chunked) -> None:
     if not hasattr(model.kernel, "outputscale"):
         return
     trial = copy.deepcopy(model)
-    rows = Rows(trial, data.chunks(len(trial.points)))
+    rows = WeightedBatches(trial, data.chunks(len(trial.points)))
     with torch.no_grad():
         statistics = SquareRootStatistics.from_blocks(rows)
     refit_scales(trial, statistics)

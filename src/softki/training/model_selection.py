@@ -134,7 +134,7 @@ def best_of(
         trainer.run(partial(checkpoints.save, partial(search.snapshot, trainer, generator)))
         gain = search.add(Trained(begun, settings, data, report))
         if report.stopped == "interrupted":
-            checkpoints.leave()
+            checkpoints.keep()
             break
         if gain < _LEAST_GAIN:
             break

@@ -95,7 +95,7 @@ class FitReport:
     solver: str
     jitter: float
     planned_steps: int
-    engine: str = "plain PyTorch"  # what did the work on rows in training
+    backend: str = "plain PyTorch"  # what did the work on rows in training
     steps: int = 0
     plain_steps: int = 0  # that were not made in a CUDA graph
     best_step: int = 0
@@ -185,7 +185,7 @@ class FitReport:
 
     @property
     def _has_graph(self) -> bool:
-        return self.engine.endswith("in a CUDA graph")
+        return self.backend.endswith("in a CUDA graph")
 
     def _curve(self) -> list[HeldOut]:
         """A few evaluations, evenly spaced, with the best and the last."""
@@ -209,7 +209,7 @@ class FitReport:
             ),
             "model": f"{self.points} points, jitter {self.jitter:g}",
             "ran": f"{self.objective} objective, {self.solver} solver, {self.precision} "
-            f"on {self.device}, {self.engine}"
+            f"on {self.device}, {self.backend}"
             + (
                 f" but for {self.plain_steps} step(s)"
                 if self._has_graph and self.plain_steps

@@ -19,8 +19,8 @@ import torch
 
 from softki.batches import Batch, Data, Minibatches
 from softki.exceptions import NumericalError, TrainingWarning
-from softki.features import Rows
-from softki.interpolation.backends import engine_for
+from softki.features import WeightedBatches
+from softki.interpolation.backends import backend_for
 from softki.model import SoftKI
 from softki.objective.exact import (
     Objective,
@@ -32,7 +32,7 @@ from softki.objective.exact import (
 from softki.objective.hutchinson import Hutchinson
 from softki.posterior.functions import Posterior
 from softki.solvers import solve_whitened
-from softki.training.cuda_graph import Copied, Gathered, GraphSteps, StepRows, why_not
+from softki.training.cuda_graph import CopiedRows, GraphSteps, IndexedRows, StepRows, why_not
 from softki.training.data import InMemoryRows, MinibatchesByStep, TrainingData
 from softki.training.inference import Predictions
 from softki.training.optimizer import make_adam, set_rate
@@ -193,14 +193,14 @@ class Trainer:
             for step in range(first, self.settings.steps + 1):
                 yield self._step(step, batches(step))
             return
-        name = engine_for(self.data.inputs, len(self.model.points)).name
+        name = backend_for(self.data.inputs, len(self.model.points)).name
         for start in range(first, self.settings.steps + 1, every):
             stretch = range(start, min(start + every, self.settings.steps + 1))
             before = copy.deepcopy(self.model.state_dict())
             for step, log_likelihood in self._graph.run(stretch):
                 if log_likelihood is None:
                     if self._graph.trouble is not None:
-                        self.report.engine = f"{name}, no CUDA graph: {self._graph.trouble}"
+                        self.report.backend = f"{name}, no CUDA graph: {self._graph.trouble}"
                     yield self._step(step, batches(step))
                     continue
                 if self.held_out is None and step == start:
@@ -260,14 +260,14 @@ class Trainer:
         except NumericalError as error:
             return str(error)
         self.predictions = Predictions.of(posterior, held_out)
-        return self.predictions.figures(step)
+        return self.predictions.scores(step)
 
     @torch.no_grad()
     def _posterior(self) -> Posterior:
         some = Data(*self.data.sample(_EVALUATION_ROWS))
         own = some.take(self.processes.share_of(len(some)))
         chunks = Data(*own).chunks(len(self.model.points)) or [own]
-        statistics = Rows(self.model, chunks, self.processes).statistics
+        statistics = WeightedBatches(self.model, chunks, self.processes).statistics
         solution = solve_whitened(self.model.kernel_matrix(), statistics, self.model.noise_variance)
         return Posterior.from_solution(self.model, solution).to(self.data.dtype)
 
@@ -282,17 +282,17 @@ class Trainer:
     def _graph_steps(self) -> GraphSteps | None:
         """Steps in a CUDA graph, where they can be captured."""
         data, minibatches = self.data, self.minibatches
-        engine = engine_for(data.inputs, len(self.model.points))
-        self.report.engine = engine.name
+        backend = backend_for(data.inputs, len(self.model.points))
+        self.report.backend = backend.name
         is_one_batch = minibatches is not None or (
             isinstance(data, InMemoryRows) and len(data.chunks(len(self.model.points))) == 1
         )
-        reason = why_not(self.model, data, self.settings.objective, is_one_batch, engine)
+        reason = why_not(self.model, data, self.settings.objective, is_one_batch, backend)
         if reason is not None:
             if data.device.type == "cuda":
-                self.report.engine += f", no CUDA graph: {reason}"
+                self.report.backend += f", no CUDA graph: {reason}"
             return None
-        self.report.engine += " in a CUDA graph"
+        self.report.backend += " in a CUDA graph"
         rows = self._step_rows()
         set_graph_rate = partial(set_rate, self.optimizer, self.settings)
         return GraphSteps(self.model, rows, self.optimizer, set_graph_rate, self._stretch)
@@ -303,15 +303,15 @@ class Trainer:
         if isinstance(data, InMemoryRows):
             training = data.training
             if isinstance(minibatches, Minibatches):
-                return Gathered(data.data, minibatches.index)
-            return Gathered(data.data, lambda step: training)
+                return IndexedRows(data.data, minibatches.index)
+            return IndexedRows(data.data, lambda step: training)
         assert minibatches is not None
         assert self.settings.batch_size is not None
         x, y = (
             torch.zeros(self.settings.batch_size, c, dtype=data.dtype, device=data.device)
             for c in (data.dimension, data.targets)
         )
-        return Copied(Batch(x, y), minibatches.batch)
+        return CopiedRows(Batch(x, y), minibatches.batch)
 
     def _objective(self) -> Objective:
         named: dict[str, Objective] = {

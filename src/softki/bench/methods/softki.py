@@ -158,7 +158,7 @@ def _facts(result: Fit) -> dict[str, Any]:
         "fallbacks": dict(report.fallbacks),
         "skipped": dict(report.skipped),
         "unconverged": report.unconverged,
-        "engine": report.engine,
+        "engine": report.backend,
         "precision": report.precision,
     }
     temperature, kernel = model.temperature, model.kernel
