@@ -1,5 +1,12 @@
 """The errors and warnings of softki: all derive from `SoftKIError` or `SoftKIWarning`."""
 
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from types import FrameType
+
 
 class SoftKIError(Exception):
     """Base of every error that softki raises on purpose."""
@@ -39,3 +46,16 @@ class ScaleWarning(SoftKIWarning):
 
 class ConvergenceWarning(SoftKIWarning):
     """An iterative solver stopped before it reached its tolerance."""
+
+
+def warn_caller(message: str, category: type[SoftKIWarning]) -> None:
+    """Warn at the line that called softki, however deep within softki the reason was found."""
+    package = os.path.dirname(__file__)
+    frame: FrameType | None = sys._getframe(1)
+    depth = level = 2
+    while frame is not None:
+        depth += 1
+        if frame.f_code.co_filename.startswith(package):
+            level = depth
+        frame = frame.f_back
+    warnings.warn(message, category, stacklevel=level)

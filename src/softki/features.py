@@ -2,7 +2,6 @@
 
 A minibatch is one batch; all the data is several of them, which may be read from files. One batch
 keeps its weights; several recompute them on every pass, so that memory is O(batch·m) whatever n is.
-Where processes share the rows, each has batches of its own, which may have no rows.
 """
 
 from __future__ import annotations
@@ -14,93 +13,72 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch
-from softki.exceptions import InvalidInputError, NumericalError
+from softki.exceptions import InvalidInputError
 from softki.interpolation.backends import Backend, Interpolated, WeightGradient, backend_for
 from softki.interpolation.weights import check_columns
 from softki.model import SoftKI
-from softki.parallel.processes import ALONE, Processes
 from softki.statistics import Features, GramStatistics
 
 WeightAdjoint = Callable[[Interpolated, Batch, slice], WeightGradient]
 """∂/∂S of a batch, whose rows have the place given by the slice."""
+
+NO_ROWS = "no rows were given: at least one is needed"
 
 
 class WeightedBatches:
     """The weights S and targets Y of batches of rows, under a model.
 
     Args:
-        model: whose points and temperature give the weights.
-        batches: of rows; every pass iterates them anew. A single one in a sequence is kept.
-        processes: that have a part of the rows each; these are those of this process.
+        model: model whose points and temperature give the weights.
+        batches: batches of rows, iterated anew in every pass. A single one in a sequence is kept
+            with its weights.
     """
 
-    def __init__(
-        self, model: SoftKI, batches: Iterable[Batch], processes: Processes = ALONE
-    ) -> None:
+    def __init__(self, model: SoftKI, batches: Iterable[Batch]) -> None:
         self._points, self._temperature = model.points, model.temperature
-        self._batches, self._processes = batches, processes
+        self._batches = batches
         self._backend: Backend | None = None
         self._kept: Interpolated | None = None
         if isinstance(batches, Sequence):
-            is_empty = not len(batches) or not len(batches[0].x)
-            if is_empty and not processes.are_several:
-                raise InvalidInputError("no rows were given: at least one is needed")
-            if len(batches) == 1 and not is_empty:
-                first = batches[0]
-                self._batches = [first]
-                self._kept = self._backend_for(first.x).interpolate(first.x)
+            if not len(batches):
+                raise InvalidInputError(NO_ROWS)
+            if len(batches) == 1:
+                self._batches = [batches[0]]
+                self._keep(self._batches[0])
+
+    def _keep(self, batch: Batch) -> None:
+        """Compute the weights of the only batch once for all passes."""
+        if not len(batch.x):
+            raise InvalidInputError(NO_ROWS)
+        self._kept = self._backend_for(batch.x).interpolate(batch.x)
 
     def __iter__(self) -> Iterator[Features]:
-        """The blocks."""
+        """Weights, targets and noise of each batch."""
         for batch in self._batches:
             kept = self._kept
-            if not len(batch.x):
-                weights = batch.x.new_empty(0, len(self._points))
-            elif kept is not None:
-                weights = kept.weights
-            else:
-                weights = self._backend_for(batch.x).weights(batch.x)
-            yield _features(batch, weights)
+            S = self._backend_for(batch.x).weights(batch.x) if kept is None else kept.weights
+            yield Features(S, batch.y.to(S.dtype), batch.noise_std)
 
     @cached_property
     def statistics(self) -> GramStatistics:
-        """Statistics of the rows of all processes, in Gram form."""
-        return GramStatistics.from_blocks(self).over(self._processes)
+        """Statistics of all rows, in Gram form."""
+        return GramStatistics.from_blocks(self)
 
     def pull_back(self, gradient: WeightAdjoint) -> list[tuple[Tensor, Tensor]]:
-        """Points and temperature, each with its gradient, added over the processes."""
+        """Points and temperature, each with its gradient."""
         parameters = [p for p in (self._points, self._temperature) if p is not None]
         if not any(p.requires_grad for p in parameters):
-            self._added([])
             return []
-        total = self._added(self._pulled_back(gradient))
+        total = self._pulled_back(gradient)
         if parameters[-1].ndim == 0:  # one temperature for all columns
             total[-1] = total[-1].sum()
         return list(zip(parameters, total, strict=False))
 
-    def give_up(self) -> None:
-        """Let the other processes, which wait for a gradient, know that there is none."""
-        if self._processes.are_several:
-            self._added([], failed=True)
-
-    def _added(self, gradients: list[Tensor], failed: bool = False) -> list[Tensor]:
-        """The gradients of all processes, md + d + 1 numbers in one message."""
-        if not self._processes.are_several:
-            return gradients
-        z = self._points.detach()
-        gradients = gradients or [z.new_zeros(z.shape), z.new_zeros(z.shape[1])]
-        *total, failures = self._processes.sum([*gradients, z.new_tensor(float(failed))])
-        if float(failures) and not failed:
-            raise NumericalError(f"{int(failures)} other process(es) had no gradient")
-        return total
-
     def _pulled_back(self, gradient: WeightAdjoint) -> list[Tensor]:
-        """∂/∂z (m, d) and ∂/∂T by column (d,), of the rows of this process, if it has any."""
+        """∂/∂z (m, d) and ∂/∂T by column (d,), summed over the batches."""
         total: list[Tensor] = []
         start = 0
         for batch in self._batches:
-            if not len(batch.x):
-                continue
             part = slice(start, start + len(batch.x))
             block = self._kept or self._backend_for(batch.x).interpolate(batch.x)
             pulled = [value.double() for value in block.pull_back(gradient(block, batch, part))]
@@ -136,10 +114,6 @@ class WeightedBatches:
         """Sᵀ times (n, c): (m, c), in the precision of the vectors."""
         products = (S.T.to(vectors.dtype) @ vectors[part] for part, (S, *_) in sliced(self))
         return sum(products, vectors.new_zeros(()))
-
-
-def _features(batch: Batch, weights: Tensor) -> Features:
-    return Features(weights, batch.y.to(weights.dtype), batch.noise_std)
 
 
 def sliced(blocks: Iterator[Features] | WeightedBatches) -> Iterator[tuple[slice, Features]]:

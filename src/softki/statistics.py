@@ -24,7 +24,6 @@ from torch import Tensor
 
 from softki.exceptions import InvalidInputError
 from softki.linalg.products import gram_and_cross
-from softki.parallel.processes import Processes
 
 # Rows of a block that a QR is worth, for each of its columns.
 _TALL = 8
@@ -68,10 +67,6 @@ class Statistics(ABC):
     @abstractmethod
     def __add__(self, other: Self) -> Self:
         """Statistics of both sets of rows."""
-
-    @abstractmethod
-    def over(self, processes: Processes) -> Self:
-        """Statistics of the rows of all processes, the same in each of them."""
 
     @classmethod
     def from_blocks(cls, blocks: Iterable[Features]) -> Self:
@@ -154,17 +149,6 @@ class GramStatistics(Statistics):
             self.square + other.square,
         )
 
-    def over(self, processes: Processes) -> Self:
-        """The sums over all processes, in one message of m² + mt + t + 2 numbers."""
-        if not processes.are_several:
-            return self
-        others = self.square.new_tensor([self.count, self.log_noise])
-        gram, cross, square, others = processes.sum(
-            [self.gram_matrix, self.cross_matrix, self.square, others]
-        )
-        count, log_noise = others.tolist()
-        return type(self)(int(count), log_noise, gram, cross, square)
-
 
 @dataclass(frozen=True, eq=False)
 class SquareRootStatistics(Statistics):
@@ -215,7 +199,7 @@ class SquareRootStatistics(Statistics):
     def from_block(cls, block: Features) -> Self:
         """R of one block, by a QR in float64."""
         S, Y, log_noise = _whitened(block)
-        factor = _triangular_factor(torch.cat([S.double(), Y], 1))
+        factor = triangular_factor(torch.cat([S.double(), Y], 1))
         return cls(len(S), log_noise, factor, S.shape[1])
 
     def __add__(self, other: Self) -> Self:
@@ -224,29 +208,9 @@ class SquareRootStatistics(Statistics):
         return type(self)(
             self.count + other.count,
             self.log_noise + other.log_noise,
-            _triangular_factor(torch.cat([self.factor, other.factor])),
+            triangular_factor(torch.cat([self.factor, other.factor])),
             self.points,
         )
-
-    def over(self, processes: Processes) -> Self:
-        """R of the factors of all processes: a QR of two at a time, in log₂ P rounds.
-
-        Messages have (m + t)² + 2 numbers: R, n and Σ log σᵢ².
-        """
-        if not processes.are_several:
-            return self
-        width = self.factor.shape[1]
-        square = self.factor.new_zeros(width, width)
-        square[: len(self.factor)] = self.factor
-
-        def add(one: Tensor, other: Tensor) -> Tensor:
-            R = torch.cat([one[:-2].view(width, width), other[:-2].view(width, width)])
-            return torch.cat([_triangular_factor(R).reshape(-1), one[-2:] + other[-2:]])
-
-        others = square.new_tensor([self.count, self.log_noise])
-        total = processes.reduce_tensor(torch.cat([square.reshape(-1), others]), add)
-        count, log_noise = total[-2:].tolist()
-        return type(self)(int(count), log_noise, total[:-2].view(width, width), self.points)
 
 
 def _whitened(block: Features) -> tuple[Tensor, Tensor, float]:
@@ -283,5 +247,6 @@ def _stacked(blocks: Sequence[Features]) -> Features:
     return Features(torch.cat(weights), torch.cat(targets), scale)
 
 
-def _triangular_factor(matrix: Tensor) -> Tensor:
+def triangular_factor(matrix: Tensor) -> Tensor:
+    """R of the QR factorisation of a matrix."""
     return torch.linalg.qr(matrix, mode="r").R

@@ -9,11 +9,8 @@ from softki.training.report import Callback, Event
 
 
 @contextmanager
-def progress(shown: bool, scale: float = 1.0) -> Iterator[list[Callback]]:
-    """Callbacks that show a bar with the best held-out RMSE so far, times scale; or none."""
-    if not shown:
-        yield []
-        return
+def progress(scale: float = 1.0) -> Iterator[list[Callback]]:
+    """Callbacks that show a bar with the best held-out RMSE so far, times the scale."""
     from tqdm.auto import tqdm
 
     best, before = float("inf"), 0

@@ -2,63 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+import torch.distributed as dist
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_is_fitted, check_random_state
 from torch import Tensor
 
-from softki.estimator.defaults import FEW_ROWS, Size, sizes_for
-from softki.estimator.standardized import (
-    Fitted,
-    Table,
-    add_source,
-    add_table,
-    fit_source,
-    fit_table,
+from softki.estimator.columns import (
+    check_columns,
+    check_names,
+    check_table_columns,
+    note_columns,
 )
+from softki.estimator.defaults import FEW_ROWS, Size, sizes_for
+from softki.estimator.prediction import Predictor
+from softki.estimator.relevance import feature_relevance
+from softki.estimator.rows import Table, UserRows, more_rows, opened
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.kernels.stationary import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
-from softki.parallel.groups import joined_processes
-from softki.parallel.processes import ALONE, Processes, process_count, process_rank
 from softki.posterior.functions import Posterior
 from softki.solvers import Solver
-from softki.streaming import Source
-from softki.streaming.open import check_same_columns, rows_up_to, source_of, source_of_process
-from softki.training.checkpoints import checked_folder, saved_seed
-from softki.training.report import FitReport
+from softki.training.fit import Fit, fit_rows
+from softki.training.report import Callback, FitReport
 from softki.training.settings import FitSettings, ObjectiveName
-from softki.validation.inputs import checked_device, checked_matrix, checked_table
+from softki.training.standardize import RowStandardizer, Standardizer
+from softki.validation.inputs import checked_device, checked_matrix
 from softki.validation.parameters import check_choice, check_integer
-from softki.validation.tables import as_tensor, column_names, with_names
+from softki.validation.tables import as_tensor
+
+if TYPE_CHECKING:
+    from gpytorch.kernels import Kernel
+
+    from softki.parallel.processes import Processes
+    from softki.streaming import Source
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
-# Elements of a table that are standardised at once for prediction.
-_BLOCK = 1 << 22
-# Of the cross-validation of few rows.
+# Folds of the cross-validation of few rows.
 _FOLDS = 5
-# A standardised value beyond this has no square in float64.
-_FARTHEST = 1e150
-# Parameters that must be the same in all processes, where a fit has several.
-_SAME_IN_ALL = (
-    "points",
-    "objective",
-    "batch_size",
-    "steps",
-    "learning_rate",
-    "held_out",
-    "solver",
-    "dtype",
-)
 
 Of = Literal["y", "f"]
 
@@ -184,62 +174,34 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         _refuse(unsupported)
         device, shared = checked_device(self.device), self._shared_settings()
-        if process_count() > 1:
-            with joined_processes(device) as processes:
-                return self._fit_together(X, y, noise_variance, shared, device, processes)
-        source = source_of(X, y, noise_variance)
-        if source is not None:
-            return self._fit_source(source, shared, device, ALONE)
-        table, named = _table(X, y, noise_variance), with_names(X)
-        validate_data(BaseEstimator(), named, reset=True, skip_check_array=True)  # the names
-        settings_for = partial(self._settings, shared, device)
-        fitted = fit_table(table, settings_for, device, self.verbose, self.checkpoint)
-        # All at the end: a fit that fails leaves an earlier one as it was.
-        validate_data(self, named, reset=True, skip_check_array=True)
-        return self._set_fitted(fitted)
+        with _process_group(device) as processes:
+            if processes is None:
+                check_names(X)
+                rows = UserRows.of(opened(X, y, noise_variance), shared, device)
+            else:
+                from softki.estimator.shared import rows_of_all, source_of_all
 
-    def _fit_together(
-        self,
-        X: Any,
-        y: Any,
-        noise_variance: Any,
-        shared: FitSettings,
-        device: torch.device,
-        processes: Processes,
-    ) -> Self:
-        """Fit to the rows of several processes."""
-        source = processes.together(lambda: source_of_process(X, y, noise_variance))
-        check_same_columns(source, processes)
-        parameters = self.get_params()
-        facts = {name: parameters[name] for name in _SAME_IN_ALL}
-        facts |= {"kernel": str(self.kernel), "a checkpoint": self.checkpoint is not None}
-        processes.check_same(facts)
-        shared = replace(shared, seed=processes.broadcast(shared.seed))
-        return self._fit_source(source, shared, device, processes)
+                source = source_of_all(X, y, noise_variance, processes)
+                rows, shared = rows_of_all(source, shared, self.get_params(), device, processes)
+            is_shown = self.verbose and (processes is None or processes.is_rank_zero)
+            is_alone = rows.training.processes is None and processes is not None
+            with _progress(is_shown, rows.standardizer.y) as callbacks:
+                result = fit_rows(
+                    rows.training,
+                    settings=self._settings(shared, device, len(rows.training)),
+                    callbacks=callbacks,
+                    checkpoint=None if is_alone else self.checkpoint,
+                )
+        return self._set_fitted(result, rows)
 
-    def _fit_source(
-        self, source: Source, shared: FitSettings, device: torch.device, processes: Processes
-    ) -> Self:
-        """Fit to rows that are read again and again, or, where they are few, at once."""
-        settings_for = partial(self._settings, shared, device)
-        verbose = self.verbose and processes.is_rank_zero
-        few = rows_up_to(source, FEW_ROWS, processes) if self.held_out == "auto" else None
-        if few is None:
-            fitted = fit_source(
-                source, shared, settings_for, device, verbose, self.checkpoint, processes
-            )
-        else:  # every process does the same fit, and one saves it
-            checkpoint = self.checkpoint if processes.is_rank_zero else None
-            table = Table.of_source(source, few)
-            fitted = fit_table(table, settings_for, device, verbose, checkpoint)
-        self._set_columns(source)
-        return self._set_fitted(fitted)
-
-    def _set_fitted(self, fitted: Fitted) -> Self:
-        self.fit_, self.n_iter_ = fitted.fit, fitted.fit.report.steps
-        self.x_standardizer_, self.y_standardizer_ = fitted.x, fitted.y
-        self.noise_unit_, self.single_target_ = fitted.noise_unit, fitted.single_target
-        self.feature_relevance_ = fitted.relevance
+    def _set_fitted(self, result: Fit, rows: UserRows) -> Self:
+        """Note what was fitted; all at the end, so that a fit that fails leaves an earlier one."""
+        relevance = feature_relevance(result.posterior, rows.training.inputs, result.settings.seed)
+        self.fit_, self.n_iter_ = result, result.report.steps
+        self.x_standardizer_, self.y_standardizer_ = rows.standardizer.x, rows.standardizer.y
+        self.noise_unit_, self.single_target_ = rows.standardizer.noise_unit, rows.single_target
+        self.feature_relevance_ = relevance
+        note_columns(self, rows.training.dimension, rows.names)
         return self
 
     def partial_fit(
@@ -254,26 +216,35 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, noise_variance, **unsupported)
         _refuse(unsupported)
-        if process_count() > 1:
-            return self._add_together(X, y, noise_variance)
-        source = source_of(X, y, noise_variance)
-        if source is None:
-            table = _table(X, y, noise_variance)
-            self._check_columns(X)
-            self.fit_ = add_table(self._fitted, table)
-        else:
-            self._check_source(source)
-            self.fit_ = add_source(self._fitted, source)
+        device = self._posterior.points.device
+        with _process_group(device) as processes:
+            if processes is None:
+                rows = opened(X, y, noise_variance)
+                self._check_rows(rows)
+            else:
+                from softki.estimator.shared import source_of_all
+
+                rows = source_of_all(X, y, noise_variance, processes)
+                processes.together(partial(self._check_rows, rows))
+            added = more_rows(rows, self._row_standardizer, device, processes)
+            self.fit_ = self.fit_.with_data(added)
         return self
 
-    def _add_together(self, X: Any, y: Any, noise_variance: Any) -> Self:
-        """Add the rows of several processes."""
-        with joined_processes(self._posterior.points.device) as processes:
-            source = processes.together(lambda: source_of_process(X, y, noise_variance))
-            check_same_columns(source, processes)
-            processes.together(lambda: self._check_source(source))
-            self.fit_ = add_source(self._fitted, source, processes)
-        return self
+    def _check_rows(self, rows: Table | Source) -> None:
+        """Raise unless more rows have the columns and targets of the fit."""
+        if isinstance(rows, Table):
+            count, names, targets = rows.rows.x.shape[1], rows.names, rows.rows.y.shape[1]
+        else:
+            count, targets = len(rows.columns), len(rows.targets)
+            names = rows.columns if rows.is_named else None
+        check_columns(self, count, names)
+        expected = () if self.single_target_ else (len(self.y_standardizer_.scale),)
+        found = () if rows.single_target else (targets,)
+        if found != expected:
+            before, now = (f"(rows, {s[0]})" if s else "(rows,)" for s in (expected, found))
+            raise InvalidInputError(
+                f"y had the shape {before} at the first call of partial_fit, and has {now} now"
+            )
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, of: Of = "y"
@@ -291,11 +262,11 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise InvalidInputError("ask for return_std or return_cov, not both")
         noise, matrix = self._noise_of(of), self._inputs(X)
         if return_cov:
-            mean, covariance = self._covariance(matrix, noise)
+            mean, covariance = self._predictor.covariance(matrix, noise)
             return self._output(X, mean), self._output(X, covariance)
         if not return_std:
-            return self._output(X, self._mean(matrix))
-        mean, std = self._mean_and_std(matrix, noise)
+            return self._output(X, self._predictor.mean(matrix))
+        mean, std = self._predictor.mean_and_std(matrix, noise)
         return self._output(X, mean), self._output(X, std)
 
     def predict_quantiles(
@@ -304,7 +275,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Quantiles of y (or of f) at the rows of X: (n, quantiles) or (n, quantiles, targets)."""
         levels = _checked_levels(quantiles)
         noise, matrix = self._noise_of(of), self._inputs(X)
-        mean, std = self._mean_and_std(matrix, noise)
+        mean, std = self._predictor.mean_and_std(matrix, noise)
         z = torch.special.ndtri(levels).to(mean.device)  # (q,)
         return self._output(X, mean[:, None] + z[:, None] * std[:, None])
 
@@ -318,15 +289,10 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     ) -> Any:
         """Joint draws of y (or of f) at the rows of X: (n, draws) or (n, targets, draws)."""
         noise, matrix = self._noise_of(of), self._inputs(X)
+        check_integer("n_samples", n_samples, 1)
         generator = self._generator(random_state)
-        values = self._draws(n_samples, generator)(matrix)  # (n, targets, n_samples)
-        if of == "f":
-            return self._output(X, values, axis=1)
-        epsilon = torch.randn(
-            values.shape, generator=generator, dtype=values.dtype, device=values.device
-        )
-        scale = self.y_standardizer_.scale.to(values.device)
-        return self._output(X, values + noise**0.5 * scale[:, None] * epsilon, axis=1)
+        draws = self._predictor.observations(matrix, noise, n_samples, generator)
+        return self._output(X, draws, axis=1)
 
     def sample_functions(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
@@ -336,8 +302,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         The callable always gives the same functions, wherever they are evaluated.
         """
         check_is_fitted(self)
+        check_integer("n_samples", n_samples, 1)
         fitted = copy(self)  # as it is now: a later fit replaces what it holds
-        draws = fitted._draws(n_samples, fitted._generator(random_state))
+        draws = self._predictor.functions(n_samples, self._generator(random_state))
 
         def functions(X: Any) -> Any:
             return fitted._output(X, draws(fitted._inputs(X)), axis=1)
@@ -346,11 +313,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def predict_gradient(self, X: Any) -> Any:
         """Gradient of the mean in the columns of X: (n, d) or (n, targets, d)."""
-        matrix = self._inputs(X)
-        mean = self._posterior.mean
-        gradient = torch.cat([mean.gradient(x) for x in self._blocks(matrix)])  # (n, t, d)
-        units = self.y_standardizer_.scale[:, None] / self.x_standardizer_.scale
-        return self._output(X, gradient * units.to(gradient.device), axis=1)
+        return self._output(X, self._predictor.gradient(self._inputs(X)), axis=1)
 
     def log_marginal_likelihood(self) -> float:
         """log p(y) of all rows seen so far, in the units of y, summed over targets.
@@ -394,14 +357,17 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self.fit_.posterior
 
     @property
-    def _fitted(self) -> Fitted:
-        return Fitted(
-            self.fit_,
+    def _predictor(self) -> Predictor:
+        names = getattr(self, "feature_names_in_", None)
+        return Predictor(self._posterior, self.x_standardizer_, self.y_standardizer_, names)
+
+    @property
+    def _row_standardizer(self) -> RowStandardizer:
+        return RowStandardizer(
             self.x_standardizer_,
             self.y_standardizer_,
             self.noise_unit_,
-            self.single_target_,
-            self.feature_relevance_,
+            self.fit_.settings.dtype,
         )
 
     def _shared_settings(self) -> FitSettings:
@@ -424,7 +390,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def _seed_of_fit(self) -> int:
         """What `random_state` says; where that is nothing, the seed of the fit that goes on."""
         saved = None
-        if self.checkpoint is not None and process_rank() == 0:
+        if self.checkpoint is not None and (not _is_in_group() or dist.get_rank() == 0):
+            from softki.training.checkpoints import checked_folder, saved_seed
+
             folder = checked_folder(self.checkpoint)
             saved = saved_seed(folder) if self.random_state is None else None
         return _seed(self.random_state) if saved is None else saved
@@ -443,30 +411,6 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
             for size in self._sizes(rows, device)
         ]
-
-    def _set_columns(self, source: Source) -> None:
-        """Note number and names of the inputs, as scikit-learn does for a table."""
-        self.n_features_in_ = len(source.columns)
-        if source.is_named:
-            self.feature_names_in_ = np.array(source.columns, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-
-    def _check_source(self, source: Source) -> None:
-        """Raise if the inputs are not those of the fit."""
-        names = source.columns if source.is_named else None
-        self._check_order(names)
-        known = getattr(self, "feature_names_in_", None)
-        if names is not None and known is not None and set(names) != set(known):
-            odd = sorted(set(names) ^ set(known))[0]
-            raise InvalidInputError(
-                f"the columns must be those of the fit, and {odd!r} is "
-                + ("missing" if odd in known else "new")
-            )
-        if len(source.columns) != self.n_features_in_:
-            raise InvalidInputError(
-                f"X has {len(source.columns)} columns, and had {self.n_features_in_} in the fit"
-            )
 
     def _sizes(self, rows: int, device: torch.device) -> list[Size]:
         """What the user chose, and otherwise what suits the rows."""
@@ -490,82 +434,14 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """The numbers of X, with the columns of the fit."""
         check_is_fitted(self)
         matrix = checked_matrix(X)
-        self._check_columns(X)
+        check_table_columns(self, X)
         return matrix
-
-    def _check_columns(self, X: Any) -> None:
-        self._check_order(column_names(X))
-        validate_data(self, with_names(X), reset=False, skip_check_array=True)
-
-    def _check_order(self, names: list[str] | None) -> None:
-        before = getattr(self, "feature_names_in_", None)
-        if names is None or before is None or sorted(names) != sorted(before):
-            return  # scikit-learn says which names are new or missing
-        for position, (name, expected) in enumerate(zip(names, before, strict=True)):
-            if name != expected:
-                raise InvalidInputError(
-                    "The feature names should match those that were passed during fit.\n"
-                    "Feature names must be in the same order as they were in fit.\n"
-                    f"Column {position} is {name!r}, and was {expected!r}: reorder the columns "
-                    "as in feature_names_in_."
-                )
 
     def _noise_of(self, of: Of) -> float:
         """Variance that y has beside f's, standardised."""
         check_choice("of", of, ("y", "f"))
         check_is_fitted(self)
         return float(self._posterior.noise_variance) if of == "y" else 0.0
-
-    def _blocks(self, matrix: Tensor) -> Iterator[Tensor]:
-        """Standardised rows, a block at a time, where the posterior is."""
-        device, size = self._posterior.points.device, max(1, _BLOCK // matrix.shape[1])
-        for start in range(0, len(matrix), size):
-            block = self.x_standardizer_.transform(matrix[start : start + size].to(device))
-            self._check_near(block)
-            yield block
-
-    def _check_near(self, x: Tensor) -> None:
-        """Raise where a standardised value cannot be squared."""
-        largest = x.abs().amax(0)  # (d,)
-        if bool((largest < _FARTHEST).all()):
-            return
-        column = int(largest.argmax())
-        name = getattr(self, "feature_names_in_", range(len(largest)))[column]
-        raise InvalidInputError(
-            f"X is more than {_FARTHEST:g} standard deviations away from the rows of the fit in "
-            f"column {name!r}: is it in the right units?"
-        )
-
-    def _mean(self, matrix: Tensor) -> Tensor:
-        """(n, t), in the units of y."""
-        mean = self._posterior.mean
-        return self.y_standardizer_.inverse(torch.cat([mean(x) for x in self._blocks(matrix)]))
-
-    def _mean_and_std(self, matrix: Tensor, noise: float) -> tuple[Tensor, Tensor]:
-        """(n, t) each, in the units of y."""
-        moments = [self._posterior.predict(x) for x in self._blocks(matrix)]
-        mean = torch.cat([mean for mean, _ in moments])
-        std = torch.cat([(variance + noise).sqrt() for _, variance in moments])
-        scale = self.y_standardizer_.scale.to(std.device)
-        return self.y_standardizer_.inverse(mean), std[:, None] * scale
-
-    def _covariance(self, matrix: Tensor, noise: float) -> tuple[Tensor, Tensor]:
-        """Mean (n, t) and covariance (n, n, t), in the units of y."""
-        covariance = self._posterior.covariance(torch.cat(list(self._blocks(matrix))))
-        covariance.diagonal().add_(noise)
-        scale = self.y_standardizer_.scale.to(covariance.device)
-        return self._mean(matrix), covariance[:, :, None] * scale.square()
-
-    def _draws(self, count: int, generator: torch.Generator) -> Callable[[Tensor], Tensor]:
-        """Functions of the rows of a table: (n, t, count), in the units of y."""
-        check_integer("n_samples", count, 1)
-        draws = self._posterior.sample_functions(count, generator)
-
-        def values(matrix: Tensor) -> Tensor:
-            standardised = torch.cat([draws(x) for x in self._blocks(matrix)])  # (n, count, t)
-            return self.y_standardizer_.inverse(standardised).transpose(1, 2)
-
-        return values
 
     def _generator(self, random_state: int | np.random.RandomState | None) -> torch.Generator:
         return torch.Generator(self._posterior.points.device).manual_seed(_seed(random_state))
@@ -580,16 +456,33 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return values.cpu().numpy()
 
 
+def _is_in_group() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _process_group(device: torch.device) -> AbstractContextManager[Processes | None]:
+    """The processes that fit together, if there are several."""
+    if not _is_in_group():
+        return nullcontext()
+    from softki.parallel.groups import joined_processes
+
+    return joined_processes(device)
+
+
+def _progress(is_shown: bool, y: Standardizer) -> AbstractContextManager[list[Callback]]:
+    """Callbacks that show a progress bar with errors in the unit of a single target, if asked."""
+    if not is_shown:
+        return nullcontext([])
+    from softki.estimator.progress import progress
+
+    return progress(float(y.scale[0]) if len(y.scale) == 1 else 1.0)
+
+
 def _seed(random_state: Any) -> int:
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError as error:
         raise InvalidInputError(f"random_state: {error}") from error
-
-
-def _table(X: Any, y: Any, noise_variance: Any) -> Table:
-    matrix, targets, noise = checked_table(X, y, noise_variance)
-    return Table(matrix, targets, noise, column_names(X), column_names(y))
 
 
 def _check_auto(name: str, value: str, kind: str) -> None:

@@ -18,14 +18,12 @@ import torch
 from torch import Tensor
 
 from softki.batches import Batch
-from softki.exceptions import InvalidInputError, NumericalError
+from softki.exceptions import NumericalError
 from softki.features import WeightAdjoint, WeightedBatches
 from softki.interpolation.backends import Interpolated, WeightGradient
 from softki.likelihood import GramGradient
-from softki.linalg.cuda import side_stream
 from softki.linalg.products import gram
 from softki.model import SoftKI
-from softki.parallel.processes import ALONE, Processes
 from softki.solvers import factorise, solve_factorised, whitened_log_likelihood
 
 
@@ -49,54 +47,44 @@ class Objective(Protocol):
 
 
 def backward(
-    model: SoftKI, batches: Iterable[Batch], objective: Objective, processes: Processes = ALONE
+    model: SoftKI, batches: Iterable[Batch] | WeightedBatches, objective: Objective
 ) -> Adjoint:
     """Add the gradient of the loss on these rows to the `.grad` of the parameters.
 
     The exact objective passes twice over the batches, in O(nm²) time and O(batch·m) memory:
-    once for the statistics, once to push each block's ∂/∂S through its softmax. Where processes
-    share the rows, each has batches of its own, and both are added: two messages.
+    once for the statistics, once to push each block's ∂/∂S through its softmax.
 
     Example:
         >>> import torch
-        >>> from softki.kernels.stationary import Matern32
+        >>> from softki.kernels import Matern32
         >>> model = SoftKI(torch.tensor([[-1.0], [1.0]]), Matern32(1))
         >>> x = torch.linspace(-2, 2, 8, dtype=torch.float64)[:, None]
         >>> adjoint = backward(model, [Batch(x, x.sin())], exact)
         >>> model.points.grad.shape
         torch.Size([2, 1])
     """
-    device = model.points.device
-    with side_stream(device, lane=1) as join_noise:
-        noise_variance = model.noise_variance
-    with side_stream(device):
-        K = model.kernel_matrix()
-    join_noise()
-    rows = WeightedBatches(model, batches, processes)
-    if processes.are_several:
-        _ = rows.statistics  # which all wait for, whatever may fail in one of them
-    try:
-        adjoint = objective(rows, K.detach(), noise_variance.detach())
-    except NumericalError:
-        rows.give_up()
-        raise
+    rows = batches if isinstance(batches, WeightedBatches) else WeightedBatches(model, batches)
+    K, noise_variance = model.kernel_matrix(), model.noise_variance
+    adjoint = objective(rows, K.detach(), noise_variance.detach())
     parameters = [p for p in model.parameters() if p.requires_grad]
-    with side_stream(device) as join_kernel:
-        of_kernel = _gradients(parameters, [(K, adjoint.kernel())])
-    with side_stream(device, lane=1) as join_noise:
-        adjoint.log_likelihood()
-        of_noise = _gradients(parameters, [(noise_variance, adjoint.noise())])
-    of_rows = _gradients(parameters, rows.pull_back(adjoint.weights))
-    join_kernel()
-    join_noise()
-    for parameter, *parts in zip(parameters, of_kernel, of_noise, of_rows, strict=True):
-        for part in parts:
-            if part is not None:
-                parameter.grad = part if parameter.grad is None else parameter.grad + part
+    add_gradients(
+        parameters,
+        gradients(parameters, [(K, adjoint.kernel())]),
+        gradients(parameters, [(noise_variance, adjoint.noise())]),
+        gradients(parameters, rows.pull_back(adjoint.weights)),
+    )
     return adjoint
 
 
-def _gradients(
+def add_gradients(parameters: Sequence[Tensor], *parts: Sequence[Tensor | None]) -> None:
+    """Add the gradients to the `.grad` of the parameters; None stands for 0."""
+    for parameter, *some in zip(parameters, *parts, strict=True):
+        for part in some:
+            if part is not None:
+                parameter.grad = part if parameter.grad is None else parameter.grad + part
+
+
+def gradients(
     parameters: Sequence[Tensor], values: Iterable[tuple[Tensor, Tensor]]
 ) -> Sequence[Tensor | None]:
     """The gradients of the parameters, given those of values made of them."""
@@ -116,12 +104,14 @@ def exact(rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
 
     and ∂/∂K, ∂/∂β² as in `softki.likelihood`.
     """
-    with side_stream(K.device) as join:
-        L = factorise(K, "the kernel matrix K")
+    return exact_with_factor(factorise(K, "the kernel matrix K"), rows, noise_variance)
+
+
+def exact_with_factor(L: Tensor, rows: WeightedBatches, noise_variance: Tensor) -> Adjoint:
+    """The same, given the Cholesky factor L of K."""
     statistics = rows.statistics
     size = statistics.count * statistics.targets
     scale = 1 / (noise_variance * size)
-    join()
     solution = solve_factorised(L, statistics, noise_variance)
     gradient = GramGradient(solution, statistics, noise_variance)
     mean, scaled_mean = solution.mean, -scale * solution.mean
@@ -141,7 +131,7 @@ def exact(rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
     @cache
     def covariance(dtype: torch.dtype) -> Tensor:
         """P, which may be computed in the precision of the rows where float64 costs more."""
-        if not K.is_cuda:
+        if not L.is_cuda:
             return gram(solution.root.to(dtype)).mul_(float(statistics.targets * scale))
         root = solution.root
         result = torch.empty_like(root, dtype=dtype)
@@ -189,28 +179,3 @@ class Stabilised:
             return self.fallback(rows, K, noise_variance)
         except NumericalError as error:
             raise NumericalError(f"{reason}; and in the fallback, {error}") from error
-
-
-def objective_of_several(objective: str | Objective) -> Objective:
-    """The objective where several processes share the rows: exact, or none in this step.
-
-    The vectors of Hutchinson's pseudoloss are as long as the rows of all processes. So a step in
-    which the stabilised objective would have fallen back to it is skipped.
-    """
-    if objective in ("exact", "stabilised", exact) or isinstance(objective, Stabilised):
-        return _exact_or_none
-    name = objective if isinstance(objective, str) else type(objective).__name__
-    raise InvalidInputError(
-        f"the objective {name} is for one process, as it needs vectors as long as all rows: use "
-        "'stabilised' or 'exact' where several share them"
-    )
-
-
-def _exact_or_none(rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
-    try:
-        adjoint = exact(rows, K, noise_variance)
-        if not all(bool(part().isfinite().all()) for part in (adjoint.kernel, adjoint.noise)):
-            raise NumericalError("the exact gradient is not finite")
-    except NumericalError as error:
-        raise NumericalError(f"{error} (several processes have no fallback)") from error
-    return adjoint

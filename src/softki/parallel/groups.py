@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from softki.exceptions import ProcessError, SoftKIError
 from softki.parallel.lost import reason
-from softki.parallel.processes import ALONE, Processes, process_count, process_rank
+from softki.parallel.processes import Processes, process_count, process_rank
 
 # Seconds after which a process that does not answer counts as lost: it may be reading its rows,
 # which others have fewer of. One that ends is noticed at once, as its connections close.
@@ -23,18 +23,18 @@ TIME_LIMIT = 1800.0
 @contextmanager
 def joined_processes(
     device: torch.device | str = "cpu", time_limit: float | None = None
-) -> Iterator[Processes]:
-    """The processes of the group that is initialised, for one fit; without a group, this alone.
+) -> Iterator[Processes | None]:
+    """The processes of the group that is initialised, for one fit; None without a group.
 
     They talk in groups of their own: over NCCL where each has a GPU to itself, else over gloo.
 
     Args:
-        device: that this process computes on.
-        time_limit: in seconds, after which a process that does not answer is given up; by default
+        device: device that this process computes on.
+        time_limit: seconds after which a process that does not answer is given up; by default
             half an hour.
     """
     if process_count() == 1:
-        yield ALONE
+        yield None
         return
     processes = _joined(torch.device(device), time_limit or TIME_LIMIT)
     try:
@@ -49,14 +49,14 @@ def _joined(device: torch.device, time_limit: float) -> Processes:
         device = torch.device("cuda", torch.cuda.current_device())
     rank, size = process_rank(), process_count()
     try:
-        objects, roll = (dist.new_group(backend="gloo", timeout=limit) for _ in range(2))
-        processes = Processes(rank, size, objects, objects, roll)
+        objects, liveness = (dist.new_group(backend="gloo", timeout=limit) for _ in range(2))
+        processes = Processes(rank, size, objects, objects, liveness)
         places = processes.gather((socket.gethostname(), device.type, device.index))
         if all(kind == "cuda" for _, kind, _ in places) and len(set(places)) == size:
             os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # errors, and no abort
             torch.cuda.set_device(device)
             tensors = dist.new_group(backend="nccl", timeout=limit)
-            processes = Processes(rank, size, tensors, objects, roll, device)
+            processes = Processes(rank, size, tensors, objects, liveness, device)
     except RuntimeError as error:
         if isinstance(error, SoftKIError):
             raise

@@ -7,14 +7,13 @@ Statistics of rows add, so that little is sent; with m points, d columns and t t
     the statistics of a step    m² + mt + t + 2 numbers, added over the processes
     its gradients               md + d + 1 numbers, added (of points and temperature; those of
                                 kernel and noise follow from the statistics in every process)
-    an evaluation               statistics, added; parameters and figures, from process 0
+    an evaluation               statistics, added; parameters and scores, from process 0
     a posterior                 statistics, added, or a tree of QR factors, (m + t)² + 2 numbers
                                 in log₂ P rounds, whose root is sent from process 0
-    before training             moments and the sample of rows, in such a tree; the k-means points
+    before training             moments and the sample of rows, in such a tree; the parameters
 
 Each of these is one message, in float64. Every sum carries one number more, which says whether a
-process was interrupted, so that all stop after the same step. Without a group, or with a group of
-one, nothing is sent and every function is the identity.
+process was interrupted, so that all stop after the same step.
 """
 
 from __future__ import annotations
@@ -55,44 +54,34 @@ def process_count() -> int:
 
 
 class Processes:
-    """The processes of a fit; without arguments, this one alone.
+    """The processes of a fit.
 
     Args:
-        rank: of this process.
-        size: their number.
-        tensors: the group that tensors are sent in.
-        objects: a gloo group that Python objects are sent in.
-        roll: a gloo group in which it is found out who is missing.
-        device: of tensors that are sent.
+        rank: number of this process.
+        size: number of processes.
+        tensors: group that tensors are sent in.
+        objects: gloo group that Python objects are sent in.
+        liveness: gloo group in which rank 0 finds out who is missing.
+        device: device of tensors that are sent.
 
     Attributes:
         rank, size: as given.
         is_stopping: whether any process was interrupted, as of the last sum; the same in all.
-
-    Example:
-        >>> alone = Processes()
-        >>> alone.rank, alone.size, alone.broadcast("anything"), alone.gather(3)
-        (0, 1, 'anything', [3])
     """
 
     def __init__(
         self,
-        rank: int = 0,
-        size: int = 1,
+        rank: int,
+        size: int,
         tensors: Any = None,
         objects: Any = None,
-        roll: Any = None,
+        liveness: Any = None,
         device: torch.device | str = "cpu",
     ) -> None:
         self.rank, self.size = rank, size
-        self._tensors, self._objects, self._roll = tensors, objects, roll
+        self._tensors, self._objects, self._liveness = tensors, objects, liveness
         self._device = torch.device(device)
         self._is_interrupted = self.is_stopping = False
-
-    @property
-    def are_several(self) -> bool:
-        """Whether there is anybody to talk to."""
-        return self.size > 1
 
     @property
     def is_rank_zero(self) -> bool:
@@ -100,7 +89,7 @@ class Processes:
         return self.rank == 0
 
     def share_of(self, count: int) -> slice:
-        """Which of so many things, that all processes have, this one looks at.
+        """The part of the items, which all processes have, that this process works on.
 
         Example:
             >>> Processes(1, 3).share_of(10)
@@ -124,8 +113,6 @@ class Processes:
 
         Every process must have tensors of the same shapes.
         """
-        if not self.are_several:
-            return list(tensors)
         flag = torch.tensor([float(self._is_interrupted)])
         flat = self._flat([*tensors, flag])
         with self._naming_who_is_missing():
@@ -136,21 +123,15 @@ class Processes:
 
     def broadcast(self, value: T) -> T:
         """The value that process 0 has; anything that can be pickled."""
-        if not self.are_several:
-            return value
         values = [value]
         with self._naming_who_is_missing():
             dist.broadcast_object_list(values, src=0, group=self._objects)
         return values[0]
 
-    def from_first(self, make: Callable[[], T]) -> T:
-        """What process 0 makes."""
-        return self.broadcast(make() if self.is_rank_zero else None)  # type: ignore[return-value]
-
     @torch.no_grad()
     def copy_from_first(self, tensors: Sequence[Tensor]) -> None:
         """Give tensors the values that they have in process 0, in one message."""
-        if not self.are_several or not tensors:
+        if not tensors:
             return
         flat = self._flat(tensors)
         with self._naming_who_is_missing():
@@ -161,8 +142,6 @@ class Processes:
 
     def gather(self, value: T) -> list[T]:
         """The values of all processes, in all of them; anything that can be pickled."""
-        if not self.are_several:
-            return [value]
         values: list[Any] = [None] * self.size
         with self._naming_who_is_missing():
             dist.all_gather_object(values, value, group=self._objects)
@@ -186,8 +165,6 @@ class Processes:
 
     def reduce_tensor(self, tensor: Tensor, add: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The same of tensors, which have one shape in all processes."""
-        if not self.are_several:
-            return tensor
 
         def send(value: Tensor, rank: int) -> None:
             dist.send(self._flat([value]), rank, group=self._tensors)
@@ -202,14 +179,7 @@ class Processes:
         return total
 
     def together(self, make: Callable[[], T]) -> T:
-        """What this process makes; where that fails in any process, an error in all.
-
-        Example:
-            >>> Processes().together(lambda: 3)
-            3
-        """
-        if not self.are_several:
-            return make()
+        """Call `make` in every process; raise in all if it raises in one."""
         error: SoftKIError | None = None
         result: Any = None
         try:
@@ -230,12 +200,12 @@ class Processes:
 
     @contextmanager
     def deferring_interrupts(self) -> Iterator[None]:
-        """Let the first Ctrl-C be a wish that all processes learn of; the second is an interrupt.
+        """Turn the first Ctrl-C into a flag that is shared at the next sum; raise on the second.
 
         A process that left at once would leave the others waiting for it.
         """
         self._is_interrupted = self.is_stopping = False
-        if not self.are_several or threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
         first = 0.0
@@ -255,8 +225,8 @@ class Processes:
 
     def leave(self) -> None:
         """Close the groups, so that others do not wait for this process."""
-        groups = {id(g): g for g in (self._tensors, self._objects, self._roll) if g is not None}
-        self._tensors = self._objects = self._roll = None
+        groups = {id(g): g for g in (self._tensors, self._objects, self._liveness) if g is not None}
+        self._tensors = self._objects = self._liveness = None
         for group in groups.values():
             with suppress(RuntimeError, ValueError, AssertionError):
                 dist.destroy_process_group(group)
@@ -291,10 +261,7 @@ class Processes:
         return [part.reshape(t.shape).to(t) for part, t in zip(parts, like, strict=True)]
 
     def _naming_who_is_missing(self) -> AbstractContextManager[None]:
-        return naming_who_is_missing(self.rank, self.size, self._roll)
-
-
-ALONE = Processes()
+        return naming_who_is_missing(self.rank, self.size, self._liveness)
 
 
 def _is_initialised() -> bool:

@@ -11,9 +11,9 @@ import numpy as np
 from softki.data.encoding import TableEncoder
 from softki.streaming.blocks import RawRows, block_rows, rechunked
 from softki.streaming.pieces import Piece
-from softki.streaming.sampling import row_hash
 from softki.streaming.source import Part
 from softki.streaming.tables import block_sizes, matrix_of
+from softki.training.data import row_hash
 
 # So that test rows are other rows than those that a fit with the same seed holds out.
 _APART = 0x7E57

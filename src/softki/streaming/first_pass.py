@@ -1,25 +1,26 @@
-"""What the first pass over the rows finds out; that of several processes adds."""
+"""The first pass over the rows of a source: moments of the columns, and a sample."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 
 from softki.streaming.blocks import Block
-from softki.streaming.preparation import Preparation
 from softki.streaming.sampling import LowestRows
 from softki.streaming.source import Source
-from softki.training.data import MOST_HELD_OUT
-from softki.training.standardize import Moments
+from softki.training.data import MOST_HELD_OUT, sample_rows
+from softki.training.standardize import Moments, RowStandardizer
 
 
 @dataclass(frozen=True, eq=False)
 class FirstPass:
     """Moments of the columns, and the first rows in the random order of their hashes.
 
-    Of these, the first are held out, and those that come next are a sample of the others.
+    Of these, the first are held out, and those that come next are a sample of the others. The
+    results of two processes add.
     """
 
     x: Moments
@@ -28,18 +29,16 @@ class FirstPass:
     lowest: LowestRows
 
     @classmethod
-    def over(
-        cls, source: Source, seed: int, sample_rows: int, stretch: range | None = None
-    ) -> Self:
-        """Read all rows, or those of a stretch of positions."""
-        blocks = source.blocks() if stretch is None else source.between(stretch)
+    def over(cls, source: Source, seed: int, blocks: Iterable[Block] | None = None) -> Self:
+        """Read all rows of the source, or some of its blocks."""
+        width = len(source.columns) + len(source.targets)
         result = cls(
             Moments.none(len(source.columns)),
             Moments.none(len(source.targets)),
             Moments.none(1),
-            LowestRows(MOST_HELD_OUT + sample_rows, seed),
+            LowestRows(MOST_HELD_OUT + sample_rows(width), seed),
         )
-        for block in blocks:
+        for block in source.blocks() if blocks is None else blocks:
             result = result._with(block)
         return result
 
@@ -52,9 +51,9 @@ class FirstPass:
             lowest=self.lowest + other.lowest,
         )
 
-    def preparation(self, source: Source, dtype: torch.dtype) -> Preparation:
-        """Standardises the rows by these moments."""
-        return Preparation(
+    def standardizer(self, source: Source, dtype: torch.dtype) -> RowStandardizer:
+        """The standardizer of the rows by these moments."""
+        return RowStandardizer(
             self.x.standardizer("X", source.columns),
             self.y.standardizer("y", source.targets),
             float(self.noise.mean[0]) if self.noise.count else None,
@@ -62,8 +61,9 @@ class FirstPass:
         )
 
     def _with(self, block: Block) -> Self:
-        rows = block.rows
         self.lowest.add(block)
-        noise = self.noise if rows.noise is None else self.noise + Moments.of(rows.noise[:, None])
-        x, y = self.x + Moments.of(rows.x), self.y + Moments.of(rows.y)
-        return replace(self, x=x, y=y, noise=noise)
+        x, y = torch.from_numpy(block.rows.x), torch.from_numpy(block.rows.y)
+        noise = self.noise
+        if block.rows.noise is not None:
+            noise = noise + Moments.of(torch.from_numpy(block.rows.noise)[:, None])
+        return replace(self, x=self.x + Moments.of(x), y=self.y + Moments.of(y), noise=noise)

@@ -19,7 +19,7 @@ from softki.batches import Batch
 from softki.exceptions import InvalidInputError
 from softki.streaming.blocks import RawRows
 from softki.streaming.layout import Shards, shares
-from softki.streaming.prefetch import prefetched
+from softki.streaming.prefetch import on_device
 from softki.streaming.preparation import as_batch, cut, each, part_of
 from softki.streaming.sampling import HeldOutPositions
 from softki.streaming.source import OPEN_PARTS, Source
@@ -200,7 +200,7 @@ def _batches(
     """The batches from a step on; many are read and sent at once, and cut here."""
     steps = (k % shuffled.batches_per_epoch for k in count(step))
     nothing = each(as_batch(shuffled.nothing), lambda tensor: tensor.to(device))
-    with closing(prefetched(_stretches(shuffled, step), device)) as stretches:
+    with closing(on_device(_stretches(shuffled, step), device)) as stretches:
         yield from cut(stretches, shuffled.sizes(steps), nothing, part_of)
 
 

@@ -2,89 +2,64 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from queue import Empty, Full, Queue
-from typing import Any, Generic, Self, TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from softki.batches import Batch
 from softki.streaming.preparation import each
+from softki.training.standardize import RawBatch
 
 T = TypeVar("T")
-# Seconds between looks at whether anybody still waits for what is produced.
-_LOOK = 0.1
-# Seconds to wait for the thread to end; it may be in the middle of reading.
-_PATIENCE = 10.0
+_END: Any = object()
 
 
-@dataclass(frozen=True)
-class _End:
-    error: BaseException | None
+def ahead(items: Iterable[T]) -> Generator[T, None, None]:
+    """The same items, each made in a background thread while the one before is in use.
 
-
-class Prefetch(Iterator[T], Generic[T]):
-    """The same items, made in a background thread: one in hand, and as many as the depth.
-
-    An error is raised where the item would have come. The thread ends with the items, or when
-    this object is closed or no longer used.
+    An error is raised where the item would have come. The thread ends, and the items are closed,
+    with the last item, or when this generator is closed or no longer used.
 
     Example:
-        >>> list(Prefetch(k * k for k in range(4)))
+        >>> list(ahead(k * k for k in range(4)))
         [0, 1, 4, 9]
     """
-
-    def __init__(self, items: Iterable[T], depth: int = 1) -> None:
-        self._queue: Queue[Any] = Queue(depth)
-        stop = threading.Event()
-        # The thread must not hold this object, or it would always be used.
-        thread = threading.Thread(
-            target=_produce, args=(items, self._queue, stop), name="softki-prefetch", daemon=True
-        )
-        self._finish = weakref.finalize(self, _finish, self._queue, stop, thread)
-        thread.start()
-
-    def __next__(self) -> T:
-        if not self._finish.alive:
-            raise StopIteration
-        item = self._queue.get()
-        if not isinstance(item, _End):
-            return item
-        self.close()
-        if item.error is not None:
-            raise item.error
-        raise StopIteration
-
-    def close(self) -> None:
-        """End the thread."""
-        self._finish()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    iterator = iter(items)
+    with ThreadPoolExecutor(1, "softki-prefetch") as thread:
+        following = thread.submit(next, iterator, _END)
+        try:
+            while (item := following.result()) is not _END:
+                following = thread.submit(next, iterator, _END)
+                yield item
+                del item
+        finally:
+            wait([following])
+            if isinstance(iterator, Generator):
+                iterator.close()
 
 
-def prefetched(
-    batches: Iterable[Batch],
-    device: torch.device,
-    prepared: Callable[[Batch], Batch] = lambda batch: batch,
+def on_device(batches: Iterable[Batch], device: torch.device) -> Generator[Batch, None, None]:
+    """The batches on the device, read and sent in the background."""
+    if device.type == "cuda":
+        return _arriving(batches, device, lambda batch: batch)
+    return ahead(batches)
+
+
+def standardized_on_device(
+    batches: Iterable[RawBatch], device: torch.device, standardize: Callable[[RawBatch], Batch]
 ) -> Generator[Batch, None, None]:
-    """The batches on the device, read and sent in the background.
+    """The batches standardised on a GPU, read and sent in the background."""
+    return _arriving(batches, device, standardize)
 
-    What is left to prepare of batches that were sent to a GPU is done there.
-    """
-    if device.type != "cuda":
-        with Prefetch(batches) as ahead:
-            yield from ahead
-        return
-    with Prefetch(_sent(batches, device, prepared)) as sent:
+
+def _arriving(
+    batches: Iterable[Any], device: torch.device, prepared: Callable[[Any], Batch]
+) -> Generator[Batch, None, None]:
+    with closing(ahead(_sent(batches, device, prepared))) as sent:
         for batch, arrival in sent:
             current = torch.cuda.current_stream(device)
             current.wait_event(arrival)
@@ -96,9 +71,9 @@ def prefetched(
 
 
 def _sent(
-    batches: Iterable[Batch], device: torch.device, prepared: Callable[[Batch], Batch]
+    batches: Iterable[Any], device: torch.device, prepared: Callable[[Any], Batch]
 ) -> Iterator[tuple[Batch, torch.cuda.Event]]:
-    """Batches on their way to the GPU, and the event that says that they are there."""
+    """Batches on their way to the GPU, and the event of their arrival."""
     stream = torch.cuda.Stream(device)
 
     def send(tensor: Tensor) -> Tensor:
@@ -110,38 +85,3 @@ def _sent(
             arrival = torch.cuda.Event()
             arrival.record(stream)
         yield there, arrival
-
-
-def _produce(items: Iterable[Any], queue: Queue[Any], stop: threading.Event) -> None:
-    try:
-        iterator = iter(items)
-        try:
-            for item in iterator:
-                if not _put(queue, item, stop):
-                    return
-        finally:
-            close = getattr(iterator, "close", None)
-            if close is not None:
-                close()
-    except BaseException as error:  # whatever it is, the consumer raises it
-        _put(queue, _End(error), stop)
-    else:
-        _put(queue, _End(None), stop)
-
-
-def _put(queue: Queue[Any], item: Any, stop: threading.Event) -> bool:
-    """Wait for room; false if the items are no longer wanted."""
-    while not stop.is_set():
-        with suppress(Full):
-            queue.put(item, timeout=_LOOK)
-            return True
-    return False
-
-
-def _finish(queue: Queue[Any], stop: threading.Event, thread: threading.Thread) -> None:
-    stop.set()
-    with suppress(Empty):
-        while True:  # make room, so that the thread looks at once
-            queue.get_nowait()
-    if thread is not threading.current_thread():
-        thread.join(_PATIENCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from functools import cache
 from operator import itemgetter
 from typing import TypeVar
 
@@ -14,66 +14,51 @@ from torch import Tensor
 
 from softki.batches import Batch
 from softki.streaming.blocks import RawRows
-from softki.training.standardize import Standardizer
+from softki.training.standardize import RawBatch, RowStandardizer, Standardizer
 
+AnyBatch = TypeVar("AnyBatch", Batch, RawBatch)
 SomeRows = TypeVar("SomeRows", Batch, RawRows)
-# One thread does not copy as fast as a GPU reads.
-_COPIERS = ThreadPoolExecutor(4, "softki-copy")
 # So many parts are too small to be copied one by one.
 _MANY_PARTS = 64
 
 
-@dataclass(frozen=True, eq=False)
-class Preparation:
-    """Standardises rows, computed in float64, as `Standardizer.transform` does.
+@cache
+def _copiers() -> ThreadPoolExecutor:
+    """Threads that copy: one does not copy as fast as a GPU reads."""
+    return ThreadPoolExecutor(4, "softki-copy")
 
-    On a CPU this is done to the rows as they are read: NumPy takes one thread for it, and so
-    leaves the others to training. Passes over all rows send them to a GPU as they are, where they
-    are standardised.
+
+def standardized(rows: RawRows, by: RowStandardizer) -> RawRows:
+    """Standardised rows with the relative noise variance vᵢ/v̄, computed in float64.
+
+    On a CPU this is done to rows as they are read: NumPy takes one thread for it, and so leaves
+    the others to training. A GPU standardises the rows that it was sent by `RowStandardizer`.
     """
+    noise = None
+    if rows.noise is not None and by.noise_unit is not None:
+        noise = rows.noise / by.noise_unit
+    return RawRows(
+        _transformed(rows.x, by.x, by.dtype), _transformed(rows.y, by.y, by.dtype), noise
+    )
 
-    x: Standardizer
-    y: Standardizer
-    noise_unit: float | None  # mean of the known noise variance
-    dtype: torch.dtype
 
-    def __call__(self, rows: RawRows) -> RawRows:
-        """Standardised rows, with the noise scale σᵢ = √(vᵢ / v̄) where the noise was."""
-        scale = None
-        if rows.noise is not None and self.noise_unit is not None:
-            scale = np.sqrt(rows.noise / self.noise_unit).astype(self._numpy_dtype)
-        return RawRows(self._transformed(rows.x, self.x), self._transformed(rows.y, self.y), scale)
-
-    def _transformed(self, values: np.ndarray, standardizer: Standardizer) -> np.ndarray:
-        result = np.subtract(values, standardizer.mean.numpy(), dtype=np.float64)
-        result /= standardizer.scale.numpy()
-        return result.astype(self._numpy_dtype, copy=False)
-
-    def to(self, device: torch.device) -> Preparation:
-        """The same, for batches on a device."""
-        return replace(self, x=self.x.to(device), y=self.y.to(device))
-
-    def standardized(self, batch: Batch) -> Batch:
-        """The same of rows that were sent to a device as they were read."""
-        scale = None
-        if batch.noise_std is not None and self.noise_unit is not None:
-            variance = batch.noise_std.double()
-            scale = (variance / self.noise_unit).sqrt().to(self.dtype)
-        x, y = self.x.transform(batch.x, self.dtype), self.y.transform(batch.y, self.dtype)
-        return Batch(x, y, scale)
-
-    @property
-    def _numpy_dtype(self) -> type[np.floating]:
-        return np.float64 if self.dtype == torch.float64 else np.float32
+def _transformed(values: np.ndarray, by: Standardizer, dtype: torch.dtype) -> np.ndarray:
+    result = np.subtract(values, by.mean.numpy(), dtype=np.float64)
+    result /= by.scale.numpy()
+    return result.astype(np.float64 if dtype == torch.float64 else np.float32, copy=False)
 
 
 def as_batch(rows: RawRows) -> Batch:
-    """Prepared rows as tensors on the CPU, which share their memory."""
-    scale = None if rows.noise is None else torch.from_numpy(rows.noise)
-    return Batch(torch.from_numpy(rows.x), torch.from_numpy(rows.y), scale)
+    """Standardised rows as tensors on the CPU; x and y share their memory."""
+    std = None if rows.noise is None else np.sqrt(rows.noise).astype(rows.x.dtype)
+    return Batch(
+        torch.from_numpy(rows.x),
+        torch.from_numpy(rows.y),
+        None if std is None else torch.from_numpy(std),
+    )
 
 
-def pinned(parts: Sequence[RawRows]) -> Batch:
+def pinned(parts: Sequence[RawRows]) -> RawBatch:
     """The rows of all parts, in order, in memory that a GPU reads by itself."""
 
     def joined(arrays: Sequence[np.ndarray]) -> Tensor:
@@ -85,23 +70,23 @@ def pinned(parts: Sequence[RawRows]) -> Batch:
             return tensor
         places = np.split(tensor.numpy(), ends[:-1])
         copies.extend(
-            _COPIERS.submit(np.copyto, *pair) for pair in zip(places, arrays, strict=True)
+            _copiers().submit(np.copyto, *pair) for pair in zip(places, arrays, strict=True)
         )
         return tensor
 
     copies: list[Future[None]] = []
     noise = [part.noise for part in parts if part.noise is not None]
     x, y = joined([part.x for part in parts]), joined([part.y for part in parts])
-    batch = Batch(x, y, joined(noise) if noise else None)
+    batch = RawBatch(x, y, joined(noise) if noise else None)
     for copy in copies:
         copy.result()
     return batch
 
 
-def each(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
+def each(batch: AnyBatch, function: Callable[[Tensor], Tensor]) -> AnyBatch:
     """The batch with the function of each of its tensors."""
-    scale = batch.noise_std
-    return Batch(function(batch.x), function(batch.y), None if scale is None else function(scale))
+    x, y, noise = batch
+    return type(batch)(function(x), function(y), None if noise is None else function(noise))
 
 
 def slices(batch: Batch, size: int) -> Iterator[Batch]:

@@ -7,13 +7,10 @@ from typing import Self
 import numpy as np
 
 from softki.streaming.blocks import Block, RawRows
+from softki.training.data import row_hash
 
 # The share of the capacity that may wait until the rows beyond it are dropped.
 _SLACK = 0.25
-# Of SplitMix64.
-_STEP = 0x9E3779B97F4A7C15
-_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_ALL_BITS = (1 << 64) - 1
 
 
 class LowestRows:
@@ -75,28 +72,6 @@ class LowestRows:
             hashes, positions, rows = hashes[lowest], positions[lowest], rows.take(lowest)
             self._limit = hashes.max()
         self._kept, self._count = [(hashes, positions, rows)], len(hashes)
-
-
-def row_hash(positions: np.ndarray, seed: int) -> np.ndarray:
-    """64 random bits for each row, a function of (seed, position) alone: SplitMix64.
-
-    For one seed, no two rows have the same.
-
-    Example:
-        >>> row_hash(np.array([0, 1]), seed=0) < 2**63
-        array([False,  True])
-    """
-    start = _mixed(np.array([seed & _ALL_BITS], dtype=np.uint64))
-    return _mixed((positions.astype(np.uint64) + np.uint64(1)) * np.uint64(_STEP) + start)
-
-
-def _mixed(state: np.ndarray) -> np.ndarray:
-    state = state ^ (state >> np.uint64(30))
-    state *= np.uint64(_FIRST)
-    state ^= state >> np.uint64(27)
-    state *= np.uint64(_SECOND)
-    state ^= state >> np.uint64(31)
-    return state
 
 
 class HeldOutPositions:

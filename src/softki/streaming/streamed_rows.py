@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from operator import add
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,19 +12,20 @@ from torch import Tensor
 from softki.batches import Batch, chunk_rows
 from softki.exceptions import InvalidInputError
 from softki.files.digest import digest_of
-from softki.parallel.processes import ALONE, Processes
 from softki.streaming.blocks import RawRows, rechunked
 from softki.streaming.first_pass import FirstPass
 from softki.streaming.layout import Shards
 from softki.streaming.minibatches import ShuffledBatches, StreamedMinibatches
-from softki.streaming.prefetch import prefetched
-from softki.streaming.preparation import Preparation, as_batch, each, part_of, pinned, slices
+from softki.streaming.prefetch import on_device, standardized_on_device
+from softki.streaming.preparation import as_batch, each, part_of, pinned, slices, standardized
 from softki.streaming.sampling import HeldOutPositions
 from softki.streaming.source import Source
 from softki.training.data import held_out_count
+from softki.training.standardize import RowStandardizer
 
-# Rows and numbers that are kept in memory for `sample`, at most: 20 for each of 4,096 points.
-_SAMPLE_ROWS, _SAMPLE_NUMBERS = 81_920, 1 << 25
+if TYPE_CHECKING:
+    from softki.parallel.processes import Processes
+
 # Rows of chunks that are read ahead at once, and numbers of those that are sent to a GPU.
 _TOGETHER, _SENT_TOGETHER = 1 << 14, 1 << 23
 
@@ -32,25 +33,24 @@ _TOGETHER, _SENT_TOGETHER = 1 << 14, 1 << 23
 class StreamedRows:
     """Rows of a source, standardised, of which few are in memory at a time.
 
-    It is `softki.training.data.TrainingData`, to be given to `softki.fit_rows`.
+    They are `softki.training.data.TrainingData`, to be given to `softki.fit_rows`.
 
     Args:
-        source: of the rows.
-        first: what a pass over all rows has found.
-        held_out_share: of the rows; at most 10,000 are held out.
-        dtype: of the batches.
-        device: of the batches.
-        processes: that share the rows; chunks and minibatches are of those of this process.
-        shards: which rows each of them reads; by default, this process reads all.
-        preparation: of the rows; by default, they are standardised by what the first pass found.
+        source: source of the rows.
+        first: result of the first pass over all rows.
+        seed: seed of the first pass.
+        held_out_share: share of the rows that are held out; at most 10,000 are.
+        dtype: precision of the batches.
+        device: device of the batches.
+        processes: processes that share the rows; chunks and minibatches are of this process.
+        shards: shards that the processes read; by default, this process reads all rows.
+        standardizer: standardizer of the rows; by default, that of the first pass.
 
     Attributes:
-        processes: that share the rows.
-        source: of the rows.
-        x_standardizer, y_standardizer: mean and scale of inputs and targets.
-        noise_unit: mean of the known noise variance, if there is one.
+        source, seed, dtype, device, processes: as given.
+        standardizer: mean and scale of inputs and targets, and the unit of known noise.
         held_out: the rows that are not trained on; None if there are none.
-        held_out_index: where they are among all rows.
+        held_out_index: their positions among all rows.
         training_count: the number of the others, in all processes.
 
     Example:
@@ -70,14 +70,15 @@ class StreamedRows:
         self,
         source: Source,
         first: FirstPass,
+        seed: int = 0,
         held_out_share: float = 0.1,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        processes: Processes = ALONE,
+        processes: Processes | None = None,
         shards: Shards | None = None,
-        preparation: Preparation | None = None,
+        standardizer: RowStandardizer | None = None,
     ) -> None:
-        self.source, self.dtype, self.processes = source, dtype, processes
+        self.source, self.seed, self.dtype, self.processes = source, seed, dtype, processes
         self._shards = Shards.even(len(source)) if shards is None else shards
         self._total = self._shards.total
         if first.x.count != self._total:
@@ -87,10 +88,8 @@ class StreamedRows:
             )
         self.device = torch.device(device)
         self.dimension, self.targets = len(source.columns), len(source.targets)
-        self._prepared = preparation or first.preparation(source, dtype)
-        self.x_standardizer, self.y_standardizer = self._prepared.x, self._prepared.y
-        self.noise_unit = self._prepared.noise_unit
-        self.knows_noise = self.noise_unit is not None
+        self.standardizer = standardizer or first.standardizer(source, dtype)
+        self.knows_noise = self.standardizer.noise_unit is not None
         count = held_out_count(self._total, held_out_share)
         positions, rows = first.lowest.ordered()
         self.held_out_index = torch.from_numpy(positions[:count])
@@ -107,38 +106,31 @@ class StreamedRows:
         held_out_share: float = 0.1,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        processes: Processes = ALONE,
-        preparation: Preparation | None = None,
+        processes: Processes | None = None,
+        standardizer: RowStandardizer | None = None,
     ) -> StreamedRows:
         """Make the first pass.
 
-        With several processes, each reads its own stretch of files and data sets, if their number
-        of rows is known beforehand, and all of them in this pass otherwise. Arrays and batches are
-        rows that this process has; they come after those of the processes before it.
-
         Args:
-            source: of the rows.
-            seed: which rows are held out and sampled.
-            held_out_share: of the rows; at most 10,000 are held out.
-            dtype: of the batches.
-            device: of the batches.
-            processes: that share the rows.
-            preparation: of the rows; by default, they are standardised by what the pass finds.
+            source: source of the rows.
+            seed: seed by which rows are held out and sampled.
+            held_out_share: share of the rows that are held out; at most 10,000 are.
+            dtype: precision of the batches.
+            device: device of the batches.
+            processes: processes that share the rows, see `softki.streaming.shared`.
+            standardizer: standardizer of the rows; by default, by what the pass finds.
         """
-        width = len(source.columns) + len(source.targets)
-        sample_rows = max(1, min(_SAMPLE_ROWS, _SAMPLE_NUMBERS // width))
-        shards = _own_rows(source, processes)
-        if shards is None and source.knows_layout:
-            shards = Shards.even(len(source), processes.rank, processes.size)
-        stretch = None if shards is None else shards.own
-        first = processes.together(lambda: FirstPass.over(source, seed, sample_rows, stretch))
-        processes.together(source.check_unchanged)
-        if shards is None:  # all processes have read all rows
-            shards = Shards.even(len(source), processes.rank, processes.size)
+        shards = None
+        if processes is None:
+            first = FirstPass.over(source, seed)
+            source.check_unchanged()
         else:
-            first = processes.reduce(first, add)
-        _check_same_rows(processes, shards)
-        return cls(source, first, held_out_share, dtype, device, processes, shards, preparation)
+            from softki.streaming.shared import shared_first_pass
+
+            first, shards = shared_first_pass(source, seed, processes)
+        return cls(
+            source, first, seed, held_out_share, dtype, device, processes, shards, standardizer
+        )
 
     def __len__(self) -> int:
         """All rows, of all processes and with those that are held out."""
@@ -150,7 +142,7 @@ class StreamedRows:
         return self._sample.x
 
     def digest(self) -> str:
-        """What the rows are, in a few characters, to know them again.
+        """A fingerprint of the rows.
 
         Mean and scale are of all rows, and so are in all of the standardised ones.
         """
@@ -186,17 +178,20 @@ class StreamedRows:
 
     @property
     def nothing(self) -> Batch:
-        """No rows, as a process may have none."""
+        """A batch of no rows."""
         return part_of(self._sample, slice(0, 0))
 
-    def _on_device(self, rows: RawRows) -> Batch:
-        return each(as_batch(self._prepared(rows)), lambda tensor: tensor.to(self.device))
-
-    def _training_rows(self) -> Iterator[RawRows]:
-        """Those of this process, as they are read."""
+    def raw_training_rows(self) -> Iterator[RawRows]:
+        """The training rows of this process, as they are read."""
         for block in self.source.between(self._shards.own):
             yield self._held_out.training(block)
         self.source.check_unchanged()
+
+    def _prepared(self, rows: RawRows) -> RawRows:
+        return standardized(rows, self.standardizer)
+
+    def _on_device(self, rows: RawRows) -> Batch:
+        return each(as_batch(self._prepared(rows)), lambda tensor: tensor.to(self.device))
 
 
 class Chunks:
@@ -219,32 +214,11 @@ class Chunks:
             yield self._rows.nothing
 
     def _sent(self, size: int) -> Generator[Batch, None, None]:
-        device, prepared = self._rows.device, self._rows._prepared
-        rows = self._rows._training_rows()
+        device, standardizer = self._rows.device, self._rows.standardizer
+        raw = self._rows.raw_training_rows()
         if device.type == "cuda":
-            return prefetched(
-                rechunked(rows, size, pinned), device, prepared.to(device).standardized
+            return standardized_on_device(
+                rechunked(raw, size, pinned), device, standardizer.to(device)
             )
-        return prefetched(map(as_batch, rechunked(map(prepared, rows), size, RawRows.join)), device)
-
-
-def _own_rows(source: Source, processes: Processes) -> Shards | None:
-    """Where each process has rows of its own: its place among them."""
-    if source.is_shared or not processes.are_several:
-        return None
-    source.may_be_empty = True
-    count = processes.together(lambda: len(source))
-    shards = Shards.of_counts(processes.gather(count), processes.rank)
-    if not shards.total:
-        raise InvalidInputError("no process has any rows")
-    source.start_at(shards.own.start)
-    return shards
-
-
-def _check_same_rows(processes: Processes, shards: Shards) -> None:
-    for rank, total in enumerate(processes.gather(shards.total)):
-        if total != shards.total:
-            raise InvalidInputError(
-                f"process {rank} finds {total} rows, and process {processes.rank} {shards.total}: "
-                "all processes must open the same files"
-            )
+        prepared = (standardized(rows, standardizer) for rows in raw)
+        return on_device(map(as_batch, rechunked(prepared, size, RawRows.join)), device)

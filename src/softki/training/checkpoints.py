@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
 from softki._version import __version__
-from softki.exceptions import CheckpointWarning, InvalidInputError, InvalidTypeError
+from softki.exceptions import CheckpointWarning, InvalidInputError, InvalidTypeError, warn_caller
 from softki.files.atomic import checked_path, write_atomically
 from softki.files.container import (
     DamagedFileError,
@@ -34,12 +33,14 @@ from softki.files.container import (
 )
 from softki.files.digest import digest_of
 from softki.model import SoftKI
-from softki.parallel.processes import ALONE, Processes
 from softki.training.data import TrainingData
 from softki.training.documents import Snapshot, is_own, parameters_document
 from softki.training.settings import FitSettings
 
-Identity = dict[str, Any]
+if TYPE_CHECKING:
+    from softki.training.distributed import SharedCheckpoints
+
+Fingerprint = dict[str, Any]
 
 # Where an object is in memory differs from one process to the next.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -50,9 +51,13 @@ _SHOWN = 40
 
 def fit_fingerprint(
     candidates: Sequence[FitSettings], data: TrainingData, model: SoftKI | None
-) -> Identity:
-    """The identity of a fit that is about to start, in JSON."""
-    identity = {
+) -> Fingerprint:
+    """The fingerprint of a fit in JSON: its rows, its settings, and a model to start from.
+
+    A fit that was left goes on only as itself. Files that are read anew are known by their sizes
+    and by what was found in them, not by name and time, so that a copy on another machine will do.
+    """
+    fingerprint = {
         "version of softki": __version__,
         "rows": len(data),
         "columns": data.dimension,
@@ -64,11 +69,11 @@ def fit_fingerprint(
         "another model to start from": None if model is None else _digest_of_module(model),
         _VALUES: data.digest(),
     }
-    plain: Identity = json.loads(json.dumps(identity, default=plain_number))
+    plain: Fingerprint = json.loads(json.dumps(fingerprint, default=plain_number))
     return plain
 
 
-def differences(saved: Identity, asked: Identity) -> str:
+def differences(saved: Fingerprint, asked: Fingerprint) -> str:
     """In what two fits differ, in words.
 
     Example:
@@ -87,7 +92,7 @@ def _digest_of_module(module: nn.Module) -> str:
     return digest_of(state.values(), *state)
 
 
-def _described(settings: FitSettings) -> Identity:
+def _described(settings: FitSettings) -> Fingerprint:
     document = parameters_document(vars(settings))
     kernel, objective = settings.kernel, document["objective"]
     if isinstance(kernel, nn.Module) and not is_own(kernel):
@@ -97,7 +102,7 @@ def _described(settings: FitSettings) -> Identity:
     return document
 
 
-def _differences(saved: Identity, asked: Identity) -> Iterator[str]:
+def _differences(saved: Fingerprint, asked: Fingerprint) -> Iterator[str]:
     for name in asked:
         before, now = saved.get(name), asked[name]
         if before == now:
@@ -118,6 +123,19 @@ def _differences(saved: Identity, asked: Identity) -> Iterator[str]:
 
 Folder = str | PathLike[str]
 
+
+def checkpoints_of(
+    folder: Folder, candidates: Sequence[FitSettings], data: TrainingData, model: SoftKI | None
+) -> CheckpointFolder | SharedCheckpoints:
+    """The checkpoints of a fit that is about to start."""
+    fingerprint = fit_fingerprint(candidates, data, model)
+    if data.processes is None:
+        return CheckpointFolder(folder, fingerprint)
+    from softki.training.distributed import SharedCheckpoints
+
+    return SharedCheckpoints(folder, fingerprint, data.processes)
+
+
 # One to go on from, and one in case that it is damaged.
 _KEPT = 2
 _NAME = re.compile(r"checkpoint-(\d{8})\.softki")
@@ -125,43 +143,23 @@ _NAME = re.compile(r"checkpoint-(\d{8})\.softki")
 _done: ContextVar[list[CheckpointFolder] | None] = ContextVar("_done", default=None)
 
 
-class Checkpoints:
-    """None at all: a fit that is not saved.
-
-    Attributes:
-        found: where the fit was left, if it is to go on from there.
-    """
-
-    found: Snapshot | None = None
-
-    def save(self, make: Callable[[], Snapshot]) -> None:
-        """Save what is made, which is where the fit stands."""
-
-    def keep(self) -> None:
-        """The fit ends early: what was saved stays, so that it may go on."""
-
-    def finish(self) -> None:
-        """The fit is done: nothing is left to go on from."""
-
-
-NONE = Checkpoints()
-
-
 class _Found(NamedTuple):
-    """What is in a folder."""
+    """The checkpoints in a folder."""
 
-    identity: Identity | None  # of the newest that can be read
+    fingerprint: Fingerprint | None  # of the newest file that can be read
     snapshot: Snapshot | None
-    damaged: dict[Path, str]  # newer files that cannot be read, and why
+    damaged: dict[Path, str]  # newer files that cannot be read, with the reasons
 
 
-class CheckpointFolder(Checkpoints):
+class CheckpointFolder:
     """Checkpoints in a folder, which are those of one fit.
 
     Args:
-        folder: of the files; it is made if it is not there.
-        identity: of the fit.
-        processes: of the fit, of which the first reads and writes.
+        folder: folder of the files; it is made if it is not there.
+        fingerprint: fingerprint of the fit, see `fit_fingerprint`.
+
+    Attributes:
+        found: snapshot to go on from, if there is one.
 
     Example:
         >>> import torch
@@ -174,19 +172,17 @@ class CheckpointFolder(Checkpoints):
         {'step': 7}
     """
 
-    def __init__(self, folder: Folder, identity: Identity, processes: Processes = ALONE) -> None:
-        self.folder, self.identity, self._writes = _path(folder), identity, processes.is_rank_zero
-        self._is_left = False
-        found = processes.together(self._look if self._writes else lambda: _Found(None, None, {}))
+    def __init__(self, folder: Folder, fingerprint: Fingerprint) -> None:
+        self.folder, self.fingerprint = _path(folder), fingerprint
+        found = self._look()
         self._damaged = set(found.damaged)
         self._number = max((_number(path) for path in _files(self.folder)), default=0)
-        self.found = processes.broadcast(found.snapshot)
+        self.found = found.snapshot
         for path, why in found.damaged.items():
             then = "starts anew" if self.found is None else "goes on from the one before"
-            warnings.warn(
+            warn_caller(
                 f"the checkpoint {path} cannot be used, and the fit {then}: {why}",
                 CheckpointWarning,
-                stacklevel=4,
             )
 
     def save(self, make: Callable[[], Snapshot]) -> None:
@@ -194,12 +190,10 @@ class CheckpointFolder(Checkpoints):
 
         Where that fails, as on a full disk, the fit goes on with a warning, and older files stay.
         """
-        if not self._writes:
-            return
         snapshot = make()
         document = {
             "checkpoint": snapshot.document,
-            "identity": self.identity,
+            "identity": self.fingerprint,
             "strides": strides_of(snapshot.tensors),
         }
         self._number += 1
@@ -210,31 +204,25 @@ class CheckpointFolder(Checkpoints):
             _remove([*usable[:-_KEPT], *self._damaged])
             self._damaged.clear()
         except (InvalidInputError, OSError) as error:
-            warnings.warn(
-                f"the fit goes on, and could not be saved: {error}", CheckpointWarning, stacklevel=6
-            )
-
-    def keep(self) -> None:
-        """The fit ends early: what was saved stays, so that it may go on."""
-        self._is_left = True
+            warn_caller(f"the fit goes on, and could not be saved: {error}", CheckpointWarning)
 
     def finish(self) -> None:
-        """Remove the files, unless the fit ended early; the folder stays."""
+        """Remove the files of a fit that is done; the folder stays."""
         done = _done.get()
         if done is not None:
             done.append(self)
-        elif self._writes and not self._is_left:
+        else:
             _remove(_files(self.folder))
 
     def _look(self) -> _Found:
-        """What there is to go on from, or an error if it is not of this fit."""
+        """The newest checkpoint, or an error if it is of another fit."""
         checked_folder(self.folder)
         found = _look_into(self.folder)
-        if found.identity is not None and found.identity != self.identity:
+        if found.fingerprint is not None and found.fingerprint != self.fingerprint:
             raise InvalidInputError(
                 f"the folder {self.folder} has checkpoints of another fit, with "
-                f"{differences(found.identity, self.identity)}: give another folder, or delete "
-                "this one to start anew"
+                f"{differences(found.fingerprint, self.fingerprint)}: give another folder, or "
+                "delete this one to start anew"
             )
         _remove(self.folder.glob(".softki-*.tmp"))  # of a process that was killed in writing
         return found
@@ -280,8 +268,8 @@ def _path(folder: Folder) -> Path:
 
 def saved_seed(folder: Folder) -> int | None:
     """The seed of the fit that is saved in a folder, if there is one."""
-    identity = _look_into(Path(folder)).identity
-    return None if identity is None else identity["settings"][0]["seed"]
+    fingerprint = _look_into(Path(folder)).fingerprint
+    return None if fingerprint is None else fingerprint["settings"][0]["seed"]
 
 
 def _look_into(folder: Path) -> _Found:
@@ -315,10 +303,9 @@ def _remove(paths: Iterable[Path]) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            warnings.warn(
+            warn_caller(
                 f"the checkpoint {path} could not be removed: {error.strerror or error}",
                 CheckpointWarning,
-                stacklevel=3,
             )
 
 

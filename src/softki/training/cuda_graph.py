@@ -8,20 +8,26 @@ the other steps of its stretch. Where nothing can be captured, every step is don
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from softki.batches import Batch, Data
-from softki.interpolation.backends import Backend, PlainBackend, why_plain
+from softki.batches import Batch, Data, Minibatches
+from softki.features import WeightedBatches
+from softki.interpolation.backends import Backend, PlainBackend, backend_for, why_plain
 from softki.kernels.stationary import KERNELS
 from softki.linalg.cuda import side_stream
 from softki.model import SoftKI
-from softki.objective.exact import backward, exact
-from softki.training.data import TrainingData
+from softki.objective.exact import Adjoint, add_gradients, exact_with_factor, gradients
+from softki.solvers import factorise
+from softki.training.data import InMemoryRows, TrainingData
+from softki.training.optimizer import set_rate
+from softki.training.trainer import Outcome, Trainer
 
 # Steps outside the graph before it is captured: libraries set themselves up, Adam its state.
 _WARM_UP = 3
@@ -39,8 +45,6 @@ def why_not(
         return "the kernel is not one of softki's"
     if data.knows_noise:
         return "the noise of the rows is known"
-    if data.processes.are_several:
-        return "several processes share the rows"
     if not is_one_batch:
         return "a step has several batches, or all rows of a stream"
     return None
@@ -163,7 +167,7 @@ class GraphSteps:
         self._graph = graph
 
     def _step(self) -> None:
-        adjoint = backward(self._model, self._rows.batches, exact)
+        adjoint = overlapped_backward(self._model, self._rows.batches)
         log_likelihood = adjoint.log_likelihood()
         assert log_likelihood is not None
         gradients = [p.grad.reshape(-1) for p in self._model.parameters() if p.grad is not None]
@@ -178,3 +182,103 @@ class GraphSteps:
         finally:  # it belongs to the graph, and steps outside must not see it
             del self._optimizer.found_inf  # type: ignore[attr-defined]
         join()
+
+
+def overlapped_backward(model: SoftKI, batches: Sequence[Batch]) -> Adjoint:
+    """`softki.objective.backward` of the exact objective, with what is independent side by side.
+
+    Noise, kernel matrix, its factor and their gradients are small and wait for each other; they
+    run on side streams beside the passes over the rows.
+    """
+    device = model.points.device
+    with side_stream(device, lane=1) as join_noise:
+        noise_variance = model.noise_variance
+    with side_stream(device):
+        K = model.kernel_matrix()
+    join_noise()
+    rows = WeightedBatches(model, batches)
+    with side_stream(device) as join_factor:
+        L = factorise(K.detach(), "the kernel matrix K")
+    _ = rows.statistics
+    join_factor()
+    adjoint = exact_with_factor(L, rows, noise_variance.detach())
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    with side_stream(device) as join_kernel:
+        of_kernel = gradients(parameters, [(K, adjoint.kernel())])
+    with side_stream(device, lane=1) as join_noise:
+        adjoint.log_likelihood()
+        of_noise = gradients(parameters, [(noise_variance, adjoint.noise())])
+    of_rows = gradients(parameters, rows.pull_back(adjoint.weights))
+    join_kernel()
+    join_noise()
+    add_gradients(parameters, of_kernel, of_noise, of_rows)
+    return adjoint
+
+
+class GraphTrainer(Trainer):
+    """Trains on a GPU, by replays of a graph wherever the steps can be captured.
+
+    The steps from one evaluation to the next are replayed at once, and reported one by one.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._graph = self._graph_steps()
+        self._replayed: Iterator[tuple[int, float | None]] = iter(())
+        self._before: dict[str, Any] | None = None  # the parameters before the replayed steps
+
+    def step(self, step: int) -> Outcome:
+        """One step, of the graph or, where that failed, outside it."""
+        if self._graph is None:
+            return super().step(step)
+        found = next(self._replayed, None)
+        if found is None:
+            self._before = copy.deepcopy(self.model.state_dict())
+            end = min(step + self.stretch, self.settings.steps + 1)
+            self._replayed = self._graph.run(range(step, end))
+            found = next(self._replayed)
+        log_likelihood = found[1]
+        before, self._before = self._before, None
+        if log_likelihood is None:
+            if self._graph.trouble is not None:
+                self.report.backend = f"{self._backend.name}, no CUDA graph: {self._graph.trouble}"
+            return super().step(step)
+        if self.held_out is None and before is not None:
+            self.best_state = before
+        return Outcome("exact", log_likelihood)
+
+    @property
+    def _backend(self) -> type[Backend]:
+        return backend_for(self.data.inputs, len(self.model.points))
+
+    def _graph_steps(self) -> GraphSteps | None:
+        """Steps in a CUDA graph, where they can be captured."""
+        data, backend = self.data, self._backend
+        is_one_batch = self.minibatches is not None or (
+            isinstance(data, InMemoryRows) and len(data.chunks(len(self.model.points))) == 1
+        )
+        reason = why_not(self.model, data, self.settings.objective, is_one_batch, backend)
+        if reason is not None:
+            self.report.backend = f"{backend.name}, no CUDA graph: {reason}"
+            return None
+        self.report.backend = f"{backend.name} in a CUDA graph"
+        set_graph_rate = partial(set_rate, self.optimizer, self.settings)
+        return GraphSteps(
+            self.model, self._step_rows(), self.optimizer, set_graph_rate, self.stretch
+        )
+
+    def _step_rows(self) -> StepRows:
+        """The rows of a step, always in the same place."""
+        data, minibatches = self.data, self.minibatches
+        if isinstance(data, InMemoryRows):
+            training = data.training
+            if isinstance(minibatches, Minibatches):
+                return IndexedRows(data.data, minibatches.index)
+            return IndexedRows(data.data, lambda step: training)
+        assert minibatches is not None
+        assert self.settings.batch_size is not None
+        x, y = (
+            torch.zeros(self.settings.batch_size, c, dtype=data.dtype, device=data.device)
+            for c in (data.dimension, data.targets)
+        )
+        return CopiedRows(Batch(x, y), minibatches.batch)

@@ -1,19 +1,28 @@
-"""What a fit takes of its rows, whether they are in memory or read from files again and again."""
+"""The rows of a fit, in memory or read from files again and again, some of them held out.
+
+Every random choice of rows is by one order, that of their hashes, which is a function of the seed
+and of the position of a row: the first rows are held out, and those that come next are the sample
+that interpolation points, noise and evaluations are found by. So the same rows give the same model
+whether they come as a table, as a file, or in the shards of several processes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from softki.batches import Batch, Data, Minibatches
 from softki.exceptions import InvalidInputError
 from softki.files.digest import digest_of
-from softki.parallel.processes import ALONE, Processes
+
+if TYPE_CHECKING:
+    from softki.parallel.processes import Processes
 
 
 class Chunked(Protocol):
@@ -39,19 +48,19 @@ class MinibatchesByStep(Protocol):
 class TrainingData(Chunked, Protocol):
     """Standardised rows, some of them held out.
 
-    `softki.training.data.InMemoryRows` and `softki.streaming.StreamedRows` are such. Where several
-    processes share the rows, chunks and minibatches are of those of this process; everything else
-    is the same in all of them.
+    `InMemoryRows` and `softki.streaming.StreamedRows` are training data. Where several processes
+    share the rows, chunks and minibatches are those of this process; everything else is the same
+    in all of them.
     """
 
     @property
     def device(self) -> torch.device:
-        """Of the batches."""
+        """Device of the batches."""
         ...
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the batches."""
+        """Precision of the batches."""
         ...
 
     @property
@@ -80,8 +89,8 @@ class TrainingData(Chunked, Protocol):
         ...
 
     @property
-    def processes(self) -> Processes:
-        """Those that share the rows."""
+    def processes(self) -> Processes | None:
+        """The processes that share the rows; None where this one has all of them."""
         ...
 
     @property
@@ -91,12 +100,17 @@ class TrainingData(Chunked, Protocol):
 
     @property
     def held_out_index(self) -> Tensor:
-        """Where those are among all rows."""
+        """Positions of the held-out rows among all rows."""
+        ...
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the order by which rows are held out; None where it is another order."""
         ...
 
     @property
     def inputs(self) -> Tensor:
-        """x of all rows, or, where these are not in memory, of as many at random: (s, d)."""
+        """x of all rows, or of a random sample of rows that are not in memory: (s, d)."""
         ...
 
     def __len__(self) -> int:
@@ -104,11 +118,11 @@ class TrainingData(Chunked, Protocol):
         ...
 
     def digest(self) -> str:
-        """What the rows are, in a few characters, to know them again."""
+        """A fingerprint of the rows."""
         ...
 
     def sample(self, count: int) -> Batch:
-        """Training rows at random: the first so many, or all that are in memory."""
+        """Training rows at random: the first of them in the order of their hashes."""
         ...
 
     def chunks(self, points: int) -> Iterable[Batch]:
@@ -116,31 +130,59 @@ class TrainingData(Chunked, Protocol):
         ...
 
     def minibatches(self, size: int, seed: int) -> MinibatchesByStep:
-        """Random minibatches of the training rows; of several processes, each has its part."""
+        """Random minibatches of the training rows; each of several processes has a part of them."""
         ...
 
 
 # Fewer held-out rows say nothing, more say nothing new.
 LEAST_HELD_OUT, MOST_HELD_OUT = 5, 10_000
+# Rows and numbers of a sample, at most: 20 rows for each of 4,096 points.
+_SAMPLE_ROWS, _SAMPLE_NUMBERS = 81_920, 1 << 25
+# Constants of SplitMix64.
+_STEP = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_ALL_BITS = (1 << 64) - 1
 
 
-@dataclass(frozen=True)
-class Split:
-    """Which rows train and which are held out, as indices into the data."""
+def row_hash(positions: np.ndarray, seed: int) -> np.ndarray:
+    """64 random bits for each row, a function of (seed, position) alone: SplitMix64.
 
-    training: Tensor
-    held_out: Tensor
+    For one seed, no two rows have the same.
+
+    Example:
+        >>> row_hash(np.array([0, 1]), seed=0) < 2**63
+        array([False,  True])
+    """
+    start = _mixed(np.array([seed & _ALL_BITS], dtype=np.uint64))
+    return _mixed((positions.astype(np.uint64) + np.uint64(1)) * np.uint64(_STEP) + start)
 
 
-def split_rows(count: int, share: float, generator: torch.Generator) -> Split:
-    """Hold out a random share of the rows; see `held_out_count`."""
-    order = torch.randperm(count, generator=generator, device="cpu")
-    size = held_out_count(count, share)
-    return Split(order[size:], order[:size])
+def _mixed(state: np.ndarray) -> np.ndarray:
+    state = state ^ (state >> np.uint64(30))
+    state *= np.uint64(_FIRST)
+    state ^= state >> np.uint64(27)
+    state *= np.uint64(_SECOND)
+    state ^= state >> np.uint64(31)
+    return state
+
+
+def hash_order(count: int, seed: int) -> Tensor:
+    """The positions of rows in the order of their hashes, (count,): a random permutation."""
+    return torch.from_numpy(np.argsort(row_hash(np.arange(count), seed)))
+
+
+def sample_rows(width: int) -> int:
+    """The most rows of a sample, where a row has so many numbers.
+
+    Example:
+        >>> sample_rows(10), sample_rows(10_000)
+        (81920, 3355)
+    """
+    return max(1, min(_SAMPLE_ROWS, _SAMPLE_NUMBERS // width))
 
 
 def held_out_count(total: int, share: float) -> int:
-    """How many rows are held out: at most 10,000, and none if that is fewer than 5.
+    """The number of rows that are held out: at most 10,000, and none if that is fewer than 5.
 
     Example:
         >>> held_out_count(1000, 0.1), held_out_count(10**9, 0.1), held_out_count(20, 0.1)
@@ -156,21 +198,29 @@ def held_out_count(total: int, share: float) -> int:
     return count
 
 
+@dataclass(frozen=True)
+class Split:
+    """Training rows and held-out rows, as indices into the data."""
+
+    training: Tensor
+    held_out: Tensor
+
+
 class InMemoryRows:
-    """`Data` with a `Split`, as `softki.training.data.TrainingData`.
+    """`Data` with a `Split`, as training data.
 
     Example:
         >>> data = Data(torch.randn(100, 3), torch.randn(100, 1))
-        >>> rows = InMemoryRows(data, split_rows(100, 0.1, torch.Generator().manual_seed(0)))
+        >>> rows = InMemoryRows.holding_out(data, share=0.1, seed=0)
         >>> rows.training_count, len(rows.held_out.x), len(rows.sample(20).x)
         (90, 10, 20)
     """
 
     is_streamed = False
-    processes = ALONE
+    processes = None
 
-    def __init__(self, data: Data, split: Split) -> None:
-        self.data = data
+    def __init__(self, data: Data, split: Split, seed: int | None = None) -> None:
+        self.data, self.seed = data, seed
         self.training = split.training.to(data.x.device)
         self.held_out_index = split.held_out
         self.device, self.dtype = data.x.device, data.x.dtype
@@ -185,6 +235,12 @@ class InMemoryRows:
         index = torch.arange(len(data), device="cpu")
         return cls(data, Split(index, index[:0]))
 
+    @classmethod
+    def holding_out(cls, data: Data, share: float, seed: int) -> Self:
+        """The rows in the order of their hashes, of which the first are held out."""
+        order, count = hash_order(len(data), seed), held_out_count(len(data), share)
+        return cls(data, Split(order[count:], order[:count]), seed)
+
     @cached_property
     def held_out(self) -> Batch | None:
         """The rows that training does not see."""
@@ -196,12 +252,12 @@ class InMemoryRows:
         return len(self.data)
 
     def digest(self) -> str:
-        """What the rows are, in a few characters, to know them again."""
+        """A fingerprint of the rows."""
         return digest_of([self.data.x, self.data.y, self.data.noise_std])
 
     def sample(self, count: int) -> Batch:
         """The first training rows, whose order is random."""
-        return self.data.take(self.training[:count])
+        return self.data.take(self.training[: min(count, sample_rows(self._width))])
 
     def chunks(self, points: int) -> Sequence[Batch]:
         """All training rows."""
@@ -210,3 +266,7 @@ class InMemoryRows:
     def minibatches(self, size: int, seed: int) -> Minibatches:
         """Random minibatches of the training rows."""
         return Minibatches(self.data, self.training, size, seed)
+
+    @property
+    def _width(self) -> int:
+        return self.dimension + self.targets

@@ -15,16 +15,14 @@ import torch
 from torch import Tensor
 
 from softki.batches import Data
-from softki.exceptions import InvalidInputError
+from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.model import SoftKI
 from softki.posterior.extrapolation import edge_of
 from softki.posterior.functions import Posterior
 from softki.statistics import Statistics
-from softki.training.checkpoints import NONE, CheckpointFolder, Checkpoints, fit_fingerprint
-from softki.training.cross_validation import cross_validated
-from softki.training.data import LEAST_HELD_OUT, InMemoryRows, TrainingData, split_rows
+from softki.training.data import LEAST_HELD_OUT, InMemoryRows, TrainingData, held_out_count
 from softki.training.inference import HeldOutPosterior, calibration_by, posterior_of, statistics_of
-from softki.training.model_selection import Trained, best_of, candidates_of
+from softki.training.model_selection import Trained, best_of
 from softki.training.report import Callback, FitReport
 from softki.training.runtime import prepared, timed
 from softki.training.settings import FitSettings
@@ -86,12 +84,13 @@ def fit(
         noise_variance: known noise σᵢ² of each row (n,), relative to the learned β².
         settings: how to fit. Of several, each is tried as long as held-out rows improve by it,
             and the best on these is kept; they share seed, precision and held-out rows.
-        model: to start from (it is trained in place), instead of k-means points and the
+        model: a model to start from (it is trained in place), instead of k-means points and the
             kernel and temperature of the settings.
-        device: to fit on; None for where x is, "auto" for CUDA if there is one.
-        callbacks: called with a `softki.Event` after every step.
+        device: device to fit on; None for where x is, "auto" for CUDA if there is one.
+        callbacks: functions called with a `softki.Event` after every step.
         checkpoint: a folder to save the fit to while it goes on. The same call goes on from there
             where the last one was killed, with the same result. A fit that is done leaves nothing.
+            A cross-validation, of few rows, starts anew.
 
     Example:
         >>> x = torch.linspace(-2, 2, 200)[:, None]
@@ -100,20 +99,12 @@ def fit(
         >>> bool((mean - torch.sin(torch.tensor(1.0))).abs() < 0.1)
         True
     """
-    candidates = candidates_of(settings, model)
-    first = candidates[0]
+    first = _candidates(settings, model)[0]
     data = checked_data(x, y, noise_variance, first.dtype, device)
-    generator = torch.Generator("cpu").manual_seed(first.seed)
-    checkpoints = _checkpoints(checkpoint, candidates, InMemoryRows.whole(data), model)
-    with _fitting():
-        if first.folds and len(data) >= first.folds * LEAST_HELD_OUT:
-            trained = cross_validated(data, first, model, generator, callbacks, checkpoints)
-        else:
-            rows = InMemoryRows(data, split_rows(len(data), first.held_out, generator))
-            trained = best_of(candidates, rows, model, generator, callbacks, checkpoints)
-        result = _conditioned(trained)
-    checkpoints.finish()
-    return result
+    rows = InMemoryRows.holding_out(data, first.held_out, first.seed)
+    return fit_rows(
+        rows, settings=settings, model=model, callbacks=callbacks, checkpoint=checkpoint
+    )
 
 
 def fit_rows(
@@ -126,15 +117,13 @@ def fit_rows(
 ) -> Fit:
     """Fit SoftKI to standardised rows that need not be in memory.
 
-    Training, posterior and everything else are those of `fit`; cross-validation is for few rows,
-    and these are better given to `fit`.
-
     Args:
         data: the rows, such as `softki.streaming.StreamedRows`, which has the device and says
             which of them are held out.
-        settings: how to fit; one or several, as for `fit`. The precision must be that of the rows.
-        model: to start from, as for `fit`.
-        callbacks: called with a `softki.Event` after every step.
+        settings: how to fit; one or several, as for `fit`. Precision, seed and share of held-out
+            rows must be those of the rows; cross-validation is for rows in memory.
+        model: a model to start from, as for `fit`.
+        callbacks: functions called with a `softki.Event` after every step.
         checkpoint: a folder to save the fit to while it goes on, as for `fit`.
 
     Example:
@@ -143,33 +132,95 @@ def fit_rows(
         >>> x = np.linspace(0, 6, 4000)[:, None]
         >>> rows = StreamedRows.open(open_source(x, np.sin(x[:, 0])))
         >>> result = fit_rows(rows, settings=FitSettings(points=16, steps=50))
-        >>> result.report.is_streamed, result.report.best.rmse < 0.05
-        (True, True)
+        >>> len(result.held_out), result.report.rows
+        (400, 4000)
     """
-    candidates = candidates_of(settings, model)
+    candidates = _candidates(settings, model)
+    _check_callbacks(callbacks)
     first = candidates[0]
-    if first.folds:
-        raise InvalidInputError("folds are for rows in memory: give these to fit, or folds=0")
-    if first.dtype != data.dtype:
-        raise InvalidInputError(f"the rows are in {data.dtype}, and settings.dtype {first.dtype}")
+    _check_rows(data, first)
     generator = torch.Generator("cpu").manual_seed(first.seed)
-    checkpoints = _checkpoints(checkpoint, candidates, data, model)
     with _fitting():
-        result = _conditioned(best_of(candidates, data, model, generator, callbacks, checkpoints))
-    checkpoints.finish()
-    return result
+        if _is_cross_validated(data, first):
+            from softki.training.cross_validation import cross_validated
+
+            assert isinstance(data, InMemoryRows)
+            return _conditioned(cross_validated(data.data, first, model, generator, callbacks))
+        if checkpoint is None:
+            return _conditioned(best_of(candidates, data, model, generator, callbacks))
+        from softki.training.checkpoints import checkpoints_of
+
+        checkpoints = checkpoints_of(checkpoint, candidates, data, model)
+        trained = best_of(
+            candidates, data, model, generator, callbacks, checkpoints.save, checkpoints.found
+        )
+        result = _conditioned(trained)
+        if not trained.is_interrupted:
+            checkpoints.finish()
+        return result
 
 
-def _checkpoints(
-    folder: str | PathLike[str] | None,
-    candidates: Sequence[FitSettings],
-    data: TrainingData,
-    model: SoftKI | None,
-) -> Checkpoints:
-    """Where the fit is saved to, if it is, with what was saved before."""
-    if folder is None:
-        return NONE
-    return CheckpointFolder(folder, fit_fingerprint(candidates, data, model), data.processes)
+def _candidates(
+    settings: FitSettings | Sequence[FitSettings] | None, model: SoftKI | None
+) -> list[FitSettings]:
+    """The settings to try, checked, where one, several or none are given."""
+    if model is not None and not isinstance(model, SoftKI):
+        raise InvalidTypeError(f"model must be a SoftKI, got {type(model).__name__}")
+    if settings is None or isinstance(settings, FitSettings):
+        return [settings or FitSettings()]
+    if not isinstance(settings, list | tuple) or not settings:
+        what = "an empty one" if isinstance(settings, list | tuple) else type(settings).__name__
+        raise InvalidTypeError(f"settings must be FitSettings, or a list of them, got {what}")
+    for one in settings:
+        if not isinstance(one, FitSettings):
+            raise InvalidTypeError(
+                f"settings must be FitSettings, or a list of them, and has {type(one).__name__}"
+            )
+    if len({(one.held_out, one.seed, one.dtype) for one in settings}) > 1:
+        raise InvalidInputError("settings to choose from must share held_out, seed and dtype")
+    if len(settings) > 1 and model is not None:
+        raise InvalidInputError("a model to start from goes with one settings, not with several")
+    return list(settings)
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    if not isinstance(callbacks, list | tuple) or not all(map(callable, callbacks)):
+        raise InvalidTypeError(
+            f"callbacks must be a list of functions of an Event, such as [print], got {callbacks!r}"
+        )
+
+
+def _check_rows(data: Any, settings: FitSettings) -> None:
+    """Raise unless the rows are training data that the settings suit."""
+    if not hasattr(data, "minibatches"):
+        raise InvalidTypeError(
+            "fit_rows is given rows such as softki.streaming.StreamedRows, and got "
+            f"{type(data).__name__}: give tables and tensors to fit"
+        )
+    if settings.dtype != data.dtype:
+        raise InvalidInputError(
+            f"the rows are in {data.dtype}, and settings.dtype is {settings.dtype}"
+        )
+    if settings.folds:
+        if not isinstance(data, InMemoryRows):
+            raise InvalidInputError("folds are for rows in memory: give these to fit, or folds=0")
+        return
+    expected, found = held_out_count(len(data), settings.held_out), len(data.held_out_index)
+    if found != expected:
+        raise InvalidInputError(
+            f"{found} of {len(data)} rows are held out, and settings.held_out="
+            f"{settings.held_out} asks for {expected}: open the rows with this share, as "
+            f"held_out_share={settings.held_out}, or change the settings"
+        )
+    if found and data.seed is not None and data.seed != settings.seed:
+        raise InvalidInputError(
+            f"the held-out rows were drawn with seed={data.seed}, and settings.seed is "
+            f"{settings.seed}: give the same seed to both"
+        )
+
+
+def _is_cross_validated(data: TrainingData, settings: FitSettings) -> bool:
+    return settings.folds > 0 and len(data) >= settings.folds * LEAST_HELD_OUT
 
 
 def _conditioned(trained: Trained) -> Fit:
@@ -189,7 +240,7 @@ def _final_posterior(trained: Trained) -> tuple[Posterior, Statistics]:
     """
     model, settings, data, report = trained.model, trained.settings, trained.data, trained.report
     if data.held_out is None:
-        statistics = statistics_of(model, data, settings, data.processes)
+        statistics = statistics_of(model, data, settings)
     else:
         judged = HeldOutPosterior.of(model, data, settings)
         statistics = judged.statistics + statistics_of(model, Data(*data.held_out), settings)
@@ -200,8 +251,8 @@ def _final_posterior(trained: Trained) -> tuple[Posterior, Statistics]:
 
 
 def _all_statistics(model: SoftKI, data: TrainingData, settings: FitSettings) -> Statistics:
-    """Of training and held-out rows."""
-    statistics = statistics_of(model, data, settings, data.processes)
+    """Statistics of training and held-out rows."""
+    statistics = statistics_of(model, data, settings)
     if data.held_out is None:
         return statistics
     return statistics + statistics_of(model, Data(*data.held_out), settings)
@@ -209,6 +260,6 @@ def _all_statistics(model: SoftKI, data: TrainingData, settings: FitSettings) ->
 
 @contextmanager
 def _fitting() -> Iterator[None]:
-    """What the caller has asked of autograd does not matter to a fit."""
+    """Gradients on, whatever the caller has asked of autograd."""
     with torch.inference_mode(False), torch.enable_grad(), prepared():
         yield

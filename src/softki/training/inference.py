@@ -15,7 +15,6 @@ from softki.exceptions import NumericalError
 from softki.features import WeightedBatches
 from softki.metrics import gaussian_nll, rmse
 from softki.model import SoftKI
-from softki.parallel.processes import ALONE, Processes
 from softki.posterior.calibration import (
     ROW_WEIGHTS,
     Calibration,
@@ -32,7 +31,7 @@ from softki.training.settings import FitSettings
 
 
 class Predictions(NamedTuple):
-    """Means and variances at rows that were held out, and what was there."""
+    """Means and variances at held-out rows, with their targets."""
 
     unseen: HeldOutRows
     variance: Tensor  # v, of f, (n,)
@@ -40,7 +39,7 @@ class Predictions(NamedTuple):
     @classmethod
     @torch.no_grad()
     def of(cls, posterior: Posterior, rows: Batch) -> Self:
-        """Of a posterior at rows."""
+        """Predictions of a posterior at rows."""
         mean, variance = posterior.predict(rows.x)
         return cls(
             HeldOutRows(rows.y, mean, float(posterior.noise_variance), rows.noise_std), variance
@@ -48,7 +47,7 @@ class Predictions(NamedTuple):
 
     @classmethod
     def pooled(cls, parts: Sequence[Predictions]) -> Self:
-        """Those of several posteriors, each at its own rows; β² is their geometric mean."""
+        """Predictions of several posteriors, each at its own rows; β² is their geometric mean."""
         targets, means, noises, scales = zip(*(part.unseen for part in parts), strict=True)
         noise = math.exp(sum(map(math.log, noises)) / len(parts))
         scale = None if scales[0] is None else torch.cat(scales)
@@ -69,16 +68,19 @@ class Predictions(NamedTuple):
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def statistics_of(
-    model: SoftKI, data: Chunked, settings: FitSettings, processes: Processes = ALONE
-) -> Statistics:
+def statistics_of(model: SoftKI, data: Chunked | TrainingData, settings: FitSettings) -> Statistics:
     """Statistics of the rows, in the form that the solver needs, a chunk at a time.
 
-    Of training data, such as `softki.streaming.StreamedRows`, it is those that are not held out.
-    Where processes share the rows, it is those of all of them.
+    Of training data, such as `softki.streaming.StreamedRows`, these are the rows that are not held
+    out; where processes share the rows, those of all processes.
     """
-    rows = WeightedBatches(model, data.chunks(len(model.points)), processes)
-    return statistics_for(settings.solver).from_blocks(rows).over(processes)
+    chunks, form = data.chunks(len(model.points)), statistics_for(settings.solver)
+    processes = getattr(data, "processes", None)
+    if processes is None:
+        return form.from_blocks(WeightedBatches(model, chunks))
+    from softki.training.distributed import SharedBatches, total
+
+    return total(form.from_blocks(SharedBatches(model, chunks, processes)), processes)
 
 
 @torch.inference_mode(False)
@@ -130,7 +132,7 @@ class HeldOutPosterior:
     def of(cls, model: SoftKI, data: TrainingData, settings: FitSettings) -> Self:
         """The posterior given the training rows, to be judged by those held out."""
         assert data.held_out is not None
-        statistics = statistics_of(model, data, settings, data.processes)
+        statistics = statistics_of(model, data, settings)
         posterior = posterior_of(model, statistics, settings)
         return cls(model, statistics, posterior, data.held_out)
 

@@ -18,7 +18,6 @@ from softki.features import WeightedBatches
 from softki.kernels.stationary import make_kernel
 from softki.linalg.distances import pairs_between
 from softki.model import SoftKI
-from softki.parallel.processes import ALONE, Processes
 from softki.statistics import SquareRootStatistics
 from softki.training.data import Chunked, TrainingData
 from softki.training.refit import refit_scales
@@ -40,13 +39,18 @@ def initial_temperature(dimension: int) -> float:
     return 0.2 * math.sqrt(dimension)
 
 
+def kmeans_rows(points: int) -> int:
+    """The number of rows that k-means looks at, at most."""
+    return max(_ROWS_PER_POINT * points, 10_000)
+
+
 def initial_points(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """k-means centres of the rows of x (n, d): (m, d) with m = count, or fewer.
 
     Looks at a sample of the rows when there are many. There are never more centres than
     distinct rows in the sample: equal points would add nothing and make K singular.
     """
-    size = max(_ROWS_PER_POINT * count, 10_000)
+    size = kmeans_rows(count)
     if len(x) > size:
         x = x[torch.randperm(len(x), generator=generator, device="cpu")[:size].to(x.device)]
     distinct = torch.unique(x, dim=0)
@@ -121,13 +125,13 @@ def start(
     seconds: dict[str, float] = {}
     with timed(seconds, "initialization", data.device):
         if model is None:
-            model = initial_model(data.inputs, settings, generator, data.processes)
+            rows = data.sample(kmeans_rows(settings.points))
+            model = initial_model(rows.x, settings, generator)
             if noise_variance is None:
                 set_initial_noise(model, Data(*data.sample(_NOISE_ROWS)))
             else:
                 model.noise_variance = noise_variance
         _check_model(model, data)
-        data.processes.copy_from_first(list(model.state_dict().values()))
     return model, seconds
 
 
@@ -142,19 +146,9 @@ def model_again(
     return model
 
 
-def initial_model(
-    x: Tensor, settings: FitSettings, generator: torch.Generator, processes: Processes = ALONE
-) -> SoftKI:
+def initial_model(x: Tensor, settings: FitSettings, generator: torch.Generator) -> SoftKI:
     """The model before training: k-means points divided by T₀, default kernel and noise."""
-
-    def centres() -> Tensor:
-        return initial_points(x, settings.points, generator)
-
-    if processes.are_several:
-        points = processes.from_first(lambda: centres().cpu()).to(x.device)
-    else:
-        points = centres()
-    return _model_at(points, settings)
+    return _model_at(initial_points(x, settings.points, generator), settings)
 
 
 def _model_at(points: Tensor, settings: FitSettings) -> SoftKI:
@@ -205,7 +199,7 @@ def new_report(
         jitter=model.jitter,
         planned_steps=settings.steps,
         is_streamed=data.is_streamed,
-        processes=data.processes.size,
+        processes=1 if data.processes is None else data.processes.size,
         seconds=seconds,
     )
 

@@ -1,19 +1,17 @@
-"""Several settings for the same rows: which are tried, and which is kept."""
+"""Several settings for the same rows: each is tried as long as it pays, and the best is kept."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 
-from softki.exceptions import InvalidInputError
 from softki.model import SoftKI
 from softki.training.checkpoint_state import resume_training, training_snapshot
-from softki.training.checkpoints import NONE, Checkpoints
 from softki.training.data import TrainingData
 from softki.training.documents import Snapshot, report_document, report_of
 from softki.training.initialization import model_again, new_report, start
@@ -24,6 +22,9 @@ from softki.training.trainer import Trainer
 # Where settings improve the score by less than this, the next are not tried.
 _LEAST_GAIN = 0.01
 
+Save = Callable[[Callable[[], Snapshot]], None]
+"""A function that saves the snapshot that it is given the making of."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trained:
@@ -33,32 +34,31 @@ class Trained:
     settings: FitSettings
     data: TrainingData
     report: FitReport
+    is_interrupted: bool = False  # whether the user stopped this training, or the one after it
 
     @property
     def score(self) -> float:
-        """On held-out rows; less is better."""
+        """Score on held-out rows; less is better."""
         best = self.report.best
         return math.inf if best is None else best.score
 
 
-def candidates_of(
-    settings: FitSettings | Sequence[FitSettings] | None, model: SoftKI | None
-) -> list[FitSettings]:
-    """The settings to try, checked, where there may be one, several or none."""
-    if settings is None or isinstance(settings, FitSettings):
-        return [settings or FitSettings()]
-    first, *others = settings
-    shared = [(s.held_out, s.seed, s.dtype) for s in settings]
-    if len(set(shared)) > 1:
-        raise InvalidInputError("settings to choose from must share held_out, seed and dtype")
-    if others and model is not None:
-        raise InvalidInputError("a model to start from goes with one settings, not with several")
-    return [first, *others]
+def trainer_for(model: SoftKI, data: TrainingData, *arguments: Any, **named: Any) -> Trainer:
+    """The trainer for such rows: of several processes, on a GPU, or the plain one."""
+    if data.processes is not None:
+        from softki.training.distributed import DistributedTrainer
+
+        return DistributedTrainer(model, data, *arguments, **named)
+    if data.device.type == "cuda":
+        from softki.training.cuda_graph import GraphTrainer
+
+        return GraphTrainer(model, data, *arguments, **named)
+    return Trainer(model, data, *arguments, **named)
 
 
 @dataclass
 class Search:
-    """What has been tried of several settings, in order."""
+    """The settings that have been tried, in order, and the best of them."""
 
     trials: list[Trial] = field(default_factory=list)
     best: Trained | None = None
@@ -66,7 +66,7 @@ class Search:
     noise: float | None = None  # that all sizes start from, as the first did
 
     def add(self, trained: Trained) -> float:
-        """One more; by how much it is better than the best before."""
+        """Add a trained model; by how much it is better than the best before."""
         gain = math.inf if self.best is None else self.best.score - trained.score
         if self.best is None or gain > 0:
             self.best, self.best_number = trained, len(self.trials)
@@ -74,7 +74,7 @@ class Search:
         return gain
 
     def snapshot(self, trainer: Trainer, generator: torch.Generator) -> Snapshot:
-        """What was tried, and where the training of the next settings stands."""
+        """The search so far, and the state of the training of the next settings."""
         document = {"trials": [trial._asdict() for trial in self.trials], "noise": self.noise}
         parts = {
             "training": training_snapshot(trainer),
@@ -89,7 +89,7 @@ class Search:
     def resumed(
         cls, snapshot: Snapshot, candidates: Sequence[FitSettings], data: TrainingData
     ) -> Self:
-        """What had been tried."""
+        """The search as it was saved."""
         document = snapshot.document
         search = cls([Trial(**trial) for trial in document["trials"]], noise=document["noise"])
         if snapshot.has("best"):
@@ -107,15 +107,25 @@ def best_of(
     model: SoftKI | None,
     generator: torch.Generator,
     callbacks: Sequence[Callback],
-    checkpoints: Checkpoints = NONE,
+    save: Save | None = None,
+    found: Snapshot | None = None,
 ) -> Trained:
-    """The best of what the settings give, each tried as long as the one before was a gain.
+    """The best of the candidates, each tried as long as the one before was a gain.
 
     Without held-out rows there is nothing to compare them by, and the first is taken.
+
+    Args:
+        candidates: settings to try, in order.
+        data: the rows.
+        model: a model to start from, if there is one.
+        generator: generator of the random numbers of initialization.
+        callbacks: functions called with an `Event` after every step.
+        save: saves snapshots of the search; None where nothing is to be saved.
+        found: a snapshot to go on from, if there is one.
     """
     if data.held_out is None:
         candidates = candidates[:1]
-    search, found = Search(), checkpoints.found
+    search, is_interrupted = Search(), False
     if found is not None:
         search = Search.resumed(found, candidates, data)
         generator.set_state(found.part("generator").tensors["state"])
@@ -127,17 +137,16 @@ def best_of(
             parameters = found.part("training").part("model").tensors
             begun, seconds = model_again(data, settings, model, parameters), {}
         report = new_report(begun, data, settings, seconds)
-        trainer = Trainer(begun, data, settings, report, callbacks)
+        trainer = trainer_for(begun, data, settings, report, callbacks)
         if found is not None:
             resume_training(trainer, found.part("training"))
             found = None
-        trainer.run(partial(checkpoints.save, partial(search.snapshot, trainer, generator)))
+        snapshot = partial(search.snapshot, trainer, generator)
+        trainer.run(None if save is None else partial(save, snapshot))
         gain = search.add(Trained(begun, settings, data, report))
-        if report.stopped == "interrupted":
-            checkpoints.keep()
-            break
-        if gain < _LEAST_GAIN:
+        is_interrupted = report.stopped == "interrupted"
+        if is_interrupted or gain < _LEAST_GAIN:
             break
     assert search.best is not None
     search.best.report.trials = search.trials if len(candidates) > 1 else []
-    return search.best
+    return replace(search.best, is_interrupted=is_interrupted)

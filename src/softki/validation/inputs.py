@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from softki.batches import Data
-from softki.exceptions import InvalidInputError, ScaleWarning
+from softki.exceptions import InvalidInputError, ScaleWarning, warn_caller
 from softki.validation.tables import as_tensor, check_finite, column_names
 
 
@@ -102,12 +101,11 @@ def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
     far = (mean.abs() > 10) | (std > 10)
     if bool(far.any()):
         column = int(far.nonzero()[0])
-        warnings.warn(
+        warn_caller(
             f"{name} column {column} has mean {float(mean[column]):.3g} and standard deviation "
             f"{float(std[column]):.3g}; fit expects about 0 and 1, and means, error bars and noise "
             "rely on it: standardise the data first",
             ScaleWarning,
-            stacklevel=4,
         )
     return values.to(dtype)
 

@@ -1,0 +1,155 @@
+"""The user's rows, standardised for a fit: a table, or a source that is read a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from softki.batches import Data
+from softki.exceptions import InvalidInputError
+from softki.training.data import InMemoryRows, TrainingData
+from softki.training.settings import FitSettings
+from softki.training.standardize import RawBatch, RowStandardizer, Standardizer
+from softki.validation.inputs import checked_table
+from softki.validation.tables import column_names
+
+if TYPE_CHECKING:
+    from softki.parallel.processes import Processes
+    from softki.streaming import Source
+    from softki.streaming.blocks import RawRows
+
+# A source whose numbers take no more bytes in float64 is read into memory and fitted as a table.
+IN_MEMORY_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows in memory, in the user's units, with the names of their columns if they have any."""
+
+    rows: RawBatch
+    single_target: bool
+    names: Sequence[str] | None = None
+    target_names: Sequence[str] | None = None
+
+    @classmethod
+    def of(cls, X: Any, y: Any, noise_variance: Any) -> Self:
+        """The numbers of a user's table, checked."""
+        x, targets, noise = checked_table(X, y, noise_variance)
+        rows = RawBatch(x, targets.reshape(len(x), -1), noise)
+        return cls(rows, targets.ndim == 1, column_names(X), column_names(y))
+
+    @classmethod
+    def of_source(cls, source: Source, rows: RawRows) -> Self:
+        """All rows of a source."""
+        noise = None if rows.noise is None else torch.from_numpy(rows.noise).double()
+        batch = RawBatch(torch.from_numpy(rows.x), torch.from_numpy(rows.y), noise)
+        names = source.columns if source.is_named else None
+        return cls(batch, source.single_target, names, source.targets)
+
+    def standardizer(self, dtype: torch.dtype) -> RowStandardizer:
+        """The standardizer by the moments of these rows."""
+        x, y, noise = self.rows
+        return RowStandardizer(
+            Standardizer.of(x, "X", self.names),
+            Standardizer.of(y, "y", self.target_names),
+            None if noise is None else float(noise.mean()),
+            dtype,
+        )
+
+    def standardized(self, by: RowStandardizer, device: torch.device) -> Data:
+        """The rows on the device, standardised."""
+        x, y, noise = by(self.rows)
+        check_near("X", x, self.names)
+        check_near("y", y, self.target_names)
+        return Data(x.to(device), y.to(device), None if noise is None else noise.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class UserRows:
+    """Rows for a fit, with all that leads back to the user's units."""
+
+    training: TrainingData
+    standardizer: RowStandardizer
+    single_target: bool
+    names: Sequence[str] | None
+
+    @classmethod
+    def of(
+        cls,
+        rows: Table | Source,
+        settings: FitSettings,
+        device: torch.device,
+        processes: Processes | None = None,
+    ) -> Self:
+        """The rows of a table, or of a source that is read again and again, some held out."""
+        if isinstance(rows, Table):
+            with torch.inference_mode(False):
+                standardizer = rows.standardizer(settings.dtype)
+                data = rows.standardized(standardizer, device)
+            training = InMemoryRows.holding_out(data, settings.held_out, settings.seed)
+            return cls(training, standardizer, rows.single_target, rows.names)
+        from softki.streaming import StreamedRows
+
+        streamed = StreamedRows.open(
+            rows, settings.seed, settings.held_out, settings.dtype, device, processes
+        )
+        names = rows.columns if rows.is_named else None
+        return cls(streamed, streamed.standardizer, rows.single_target, names)
+
+
+def opened(X: Any, y: Any, noise_variance: Any) -> Table | Source:
+    """The rows of a table or a small source in memory; a larger source as it is."""
+    is_array = any(hasattr(X, name) for name in ("shape", "columns", "__array__"))
+    if is_array and not isinstance(X, np.memmap) and not hasattr(X, "blocks"):
+        return Table.of(X, y, noise_variance)
+    from softki.streaming.open import source_of
+
+    source = source_of(X, y, noise_variance)
+    if source is None:
+        return Table.of(X, y, noise_variance)
+    width = len(source.columns) + len(source.targets)
+    rows = source.up_to(IN_MEMORY_BYTES // (8 * width))
+    if rows is None:
+        return source
+    source.check_unchanged()
+    return Table.of_source(source, rows)
+
+
+def more_rows(
+    rows: Table | Source,
+    standardizer: RowStandardizer,
+    device: torch.device,
+    processes: Processes | None = None,
+) -> TrainingData:
+    """More rows, none of them held out, standardised as the first ones were."""
+    noise = rows.rows.noise_variance if isinstance(rows, Table) else rows.noise
+    if noise is not None and standardizer.noise_unit is None:
+        raise InvalidInputError(
+            "noise_variance was not given at the first call of partial_fit, so that the "
+            "noise of these rows has nothing to be compared with: give it at every call, "
+            "or at none"
+        )
+    if isinstance(rows, Table):
+        with torch.inference_mode(False):
+            return InMemoryRows.whole(rows.standardized(standardizer, device))
+    from softki.streaming import StreamedRows
+
+    return StreamedRows.open(rows, 0, 0.0, standardizer.dtype, device, processes, standardizer)
+
+
+def check_near(name: str, values: Tensor, columns: Sequence[str] | None) -> None:
+    """Raise where a standardised value is so large that its square overflows."""
+    limit = torch.finfo(values.dtype).max ** 0.4  # squares are summed over columns
+    largest = values.abs().amax(0)
+    if bool((largest < limit).all()):
+        return
+    column = int(largest.argmax())
+    raise InvalidInputError(
+        f"{name} is more than {limit:.0e} standard deviations away from the rows of the fit in "
+        f"column {column if columns is None else columns[column]!r}: is it in the right units?"
+    )
