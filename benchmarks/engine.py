@@ -32,7 +32,7 @@ from softki.batches import Data
 from softki.bench.memory import PeakMemory
 from softki.interpolation.backends import backend_for
 from softki.kernels.stationary import Matern32
-from softki.objective.exact import backward, exact
+from softki.objective.exact_likelihood import backward, exact
 from softki.posterior.functions import Posterior
 from softki.training.cuda_graph import GraphSteps, IndexedRows, why_not
 from softki.training.data import InMemoryRows

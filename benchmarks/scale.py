@@ -31,7 +31,7 @@ from uci import print_versions
 from softki import FitSettings, SoftKI
 from softki.batches import Data
 from softki.kernels.stationary import Matern32
-from softki.objective.exact import backward, exact
+from softki.objective.exact_likelihood import backward, exact
 from softki.parallel.groups import joined_processes
 from softki.parallel.processes import ALONE, Processes
 from softki.streaming import StreamedRows, open_source
@@ -77,11 +77,11 @@ def measure(data: TrainingData, size: dict[str, int], processes: Processes) -> F
 
     def all_rows() -> None:
         model.zero_grad()
-        backward(model, data.chunks(size["points"]), exact, processes)
+        backward(model, data.chunks(size["points"]), exact)
 
     def minibatch() -> None:
         model.zero_grad()
-        backward(model, [minibatches.batch(next(step))], exact, processes)
+        backward(model, [minibatches.batch(next(step))], exact)
 
     settings = {solver: FitSettings(solver=solver) for solver in ("whitened", "qr")}
     repeats = {"whitened": 3, "qr": 3 if device.type == "cpu" else 1}
@@ -91,7 +91,7 @@ def measure(data: TrainingData, size: dict[str, int], processes: Processes) -> F
             "step of a minibatch": median(minibatch, device, 30),
         }
         for solver, name in (("whitened", "Gram"), ("qr", "square root")):
-            work = partial(statistics_of, model, data, settings[solver], processes)
+            work = partial(statistics_of, model, data, settings[solver])
             figures[f"statistics, {name}"] = median(work, device, repeats[solver])
     minibatches.close()
     return figures

@@ -86,7 +86,7 @@ class Cooled(Trainer):
 
     is_again = False
 
-    def run(self, save: Callable[[], object] = lambda: None) -> None:
+    def run(self, save: Callable[[], object] | None = None) -> None:
         super().run(save)
         if self.is_again or self.best is None or self.best.step >= 0.9 * self.settings.steps:
             return
@@ -202,7 +202,6 @@ def run(data: str, seed: int, variant: str, device: str) -> dict[str, Any]:
                 "softki.training.optimizer.point_rate", lambda *given: factor * point_rate(*given)
             ),
             patch("softki.training.model_selection.Trainer", trainer),
-            patch("softki.training.cross_validation.Trainer", trainer),
         ):
             stack.enter_context(change)
         if size is not None:

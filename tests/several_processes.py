@@ -26,7 +26,7 @@ import torch.distributed as dist
 from softki import FitSettings, SoftKIRegressor, cli, fit_rows
 from softki.data import robot_arm
 from softki.exceptions import InvalidInputError, NumericalError, ProcessError, TrainingWarning
-from softki.objective import exact as objective
+from softki.objective import exact_likelihood as objective
 from softki.parallel.groups import joined_processes
 from softki.parallel.processes import Processes, process_count, process_rank
 from softki.streaming import StreamedRows

@@ -16,7 +16,7 @@ from softki.kernels.stationary import KERNELS, Matern32, kernel_matrix
 from softki.linalg import products
 from softki.linalg.products import gram, lower_solver
 from softki.model import SoftKI
-from softki.objective.exact import Objective, backward, exact
+from softki.objective.exact_likelihood import Objective, backward, exact
 from softki.objective.hutchinson import Hutchinson
 from softki.training import trainer as training
 from softki.training.cuda_graph import GraphSteps, IndexedRows

@@ -415,14 +415,14 @@ class TestReport:
     def test_interruption_keeps_the_best_so_far(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from softki.training.trainer import Trainer
 
-        step = Trainer._step
+        step = Trainer.step
 
         def interrupted(self: Trainer, *arguments: Any) -> Any:
             if self.report.steps == 30:
                 signal.raise_signal(signal.SIGINT)
             return step(self, *arguments)
 
-        monkeypatch.setattr(Trainer, "_step", interrupted)
+        monkeypatch.setattr(Trainer, "step", interrupted)
         X, y = table()
         # Python leaves the signal ignored in a process that was started in the background.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)

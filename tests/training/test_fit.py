@@ -16,7 +16,7 @@ from softki.data import robot_arm, split_indices
 from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning, TrainingWarning
 from softki.kernels.stationary import Matern32
 from softki.metrics import coverage, gaussian_nll, rmse
-from softki.objective.exact import exact
+from softki.objective.exact_likelihood import exact
 from softki.objective.hutchinson import Hutchinson
 from softki.posterior.calibration import Calibration
 from softki.solvers import Solver

@@ -11,11 +11,11 @@ from softki.exceptions import NumericalError, TrainingWarning
 from softki.kernels.stationary import make_kernel
 from softki.metrics import coverage
 from softki.model import SoftKI
-from softki.objective.exact import Adjoint, exact
+from softki.objective.exact_likelihood import Adjoint, exact
 from softki.posterior.calibration import Calibration
 from softki.training import optimizer as adam
 from softki.training import trainer as training
-from softki.training.data import InMemoryRows, split_rows
+from softki.training.data import InMemoryRows, held_out_count
 from softki.training.fit import fit
 from softki.training.initialization import initial_model
 from softki.training.report import Event, HeldOut
@@ -34,14 +34,16 @@ def waves(n: int = 400, noise: float = 0.1, seed: int = 0) -> tuple[torch.Tensor
     return x, (y - y.mean()) / y.std()
 
 
-def test_split_holds_out_a_share_that_is_disjoint_and_complete() -> None:
-    split = split_rows(1000, 0.1, torch.Generator().manual_seed(0))
-    assert (len(split.training), len(split.held_out)) == (900, 100)
-    assert sorted([*split.training.tolist(), *split.held_out.tolist()]) == list(range(1000))
-    generator = torch.Generator()
-    assert len(split_rows(10**6, 0.1, generator).held_out) == 10_000
-    assert len(split_rows(40, 0.1, generator).held_out) == 0
-    assert len(split_rows(1000, 0.0, generator).held_out) == 0
+def test_held_out_rows_are_a_share_that_is_disjoint_and_complete() -> None:
+    data = Data(torch.randn(1000, 2), torch.randn(1000, 1))
+    rows, other = (InMemoryRows.holding_out(data, 0.1, seed=seed) for seed in (0, 1))
+    training, held_out = rows.training.tolist(), rows.held_out_index.tolist()
+    assert (len(training), len(held_out)) == (900, 100)
+    assert sorted([*training, *held_out]) == list(range(1000))
+    assert held_out != other.held_out_index.tolist()
+    assert held_out_count(10**6, 0.1) == 10_000
+    assert held_out_count(40, 0.1) == 0
+    assert held_out_count(1000, 0.0) == 0
 
 
 @pytest.mark.parametrize("objective", ["exact", "hutchinson", "stabilised"])
@@ -160,9 +162,8 @@ def test_the_learning_rate_warms_up_and_decays() -> None:
     settings = replace(SMALL, steps=100)
     model = initial_model(x, settings, torch.Generator().manual_seed(0))
     data = Data(x, y[:, None])
-    split = split_rows(len(x), 0.1, torch.Generator().manual_seed(0))
     report = fit(x, y, settings=replace(settings, steps=0)).report
-    trainer = Trainer(model, InMemoryRows(data, split), settings, report)
+    trainer = Trainer(model, InMemoryRows.holding_out(data, 0.1, 0), settings, report)
     trainer.callbacks = [lambda event: rates.append(trainer.optimizer.param_groups[0]["lr"])]
     trainer.run()
     assert max(rates) == pytest.approx(0.05)

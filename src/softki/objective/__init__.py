@@ -1,6 +1,6 @@
 """What training maximises: the exact log marginal likelihood, or Hutchinson's pseudoloss."""
 
-from softki.objective.exact import Adjoint, Objective, Stabilised, backward, exact
+from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, backward, exact
 from softki.objective.hutchinson import Hutchinson
 
 __all__ = ["Adjoint", "Hutchinson", "Objective", "Stabilised", "backward", "exact"]

@@ -22,7 +22,7 @@ from softki.exceptions import NumericalError
 from softki.features import WeightedBatches
 from softki.interpolation.backends import Interpolated, WeightGradient
 from softki.linalg.conjugate_gradients import Map, conjugate_gradients
-from softki.objective.exact import Adjoint
+from softki.objective.exact_likelihood import Adjoint
 from softki.solvers import factorise
 from softki.validation.parameters import check_integer
 

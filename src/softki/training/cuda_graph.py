@@ -23,7 +23,7 @@ from softki.interpolation.backends import Backend, PlainBackend, backend_for, wh
 from softki.kernels.stationary import KERNELS
 from softki.linalg.cuda import side_stream
 from softki.model import SoftKI
-from softki.objective.exact import Adjoint, add_gradients, exact_with_factor, gradients
+from softki.objective.exact_likelihood import Adjoint, add_gradients, exact_with_factor, gradients
 from softki.solvers import factorise
 from softki.training.data import InMemoryRows, TrainingData
 from softki.training.optimizer import set_rate

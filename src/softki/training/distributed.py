@@ -20,7 +20,7 @@ from softki.exceptions import InvalidInputError, NumericalError
 from softki.features import WeightAdjoint, WeightedBatches
 from softki.interpolation.backends import Backend, PlainBackend, backend_for
 from softki.model import SoftKI
-from softki.objective.exact import Adjoint, Objective, Stabilised, backward, exact
+from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, backward, exact
 from softki.parallel.processes import Processes
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics, triangular_factor
 from softki.training.checkpoints import CheckpointFolder

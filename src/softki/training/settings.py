@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 
 from softki.exceptions import InvalidInputError
 from softki.kernels.stationary import KERNELS, StationaryKernel
-from softki.objective.exact import Objective
+from softki.objective.exact_likelihood import Objective
 from softki.solvers import Solver
 from softki.validation.parameters import check_choice, check_integer, check_range
 

@@ -20,7 +20,7 @@ from softki.batches import Batch, Data
 from softki.exceptions import NumericalError, TrainingWarning, warn_caller
 from softki.features import WeightedBatches
 from softki.model import SoftKI
-from softki.objective.exact import Adjoint, Objective, Stabilised, backward, exact
+from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, backward, exact
 from softki.objective.hutchinson import Hutchinson
 from softki.posterior.functions import Posterior
 from softki.solvers import solve_whitened

@@ -27,7 +27,7 @@ from softki.exceptions import InvalidInputError, NumericalError
 from softki.kernels.stationary import make_kernel
 from softki.metrics import rmse
 from softki.model import SoftKI
-from softki.objective.exact import Stabilised
+from softki.objective.exact_likelihood import Stabilised
 from softki.objective.hutchinson import Hutchinson
 from softki.statistics import SquareRootStatistics
 from softki.training.fit import fit

@@ -14,7 +14,7 @@ from softki.features import WeightedBatches
 from softki.interpolation.backends import Interpolated, PlainBackend
 from softki.kernels.stationary import Matern32
 from softki.model import SoftKI
-from softki.objective.exact import Adjoint, Objective, Stabilised, backward, exact
+from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, backward, exact
 from softki.objective.hutchinson import Hutchinson
 from softki.training.initialization import initial_model
 from softki.training.settings import FitSettings
@@ -263,7 +263,7 @@ def test_stabilised_falls_back_from_a_gradient_that_is_not_finite(
         nan = torch.tensor(torch.nan)
         return replace(exact(rows, K, noise_variance), noise=lambda: nan)
 
-    monkeypatch.setattr("softki.objective.exact.exact", broken)
+    monkeypatch.setattr("softki.objective.exact_likelihood.exact", broken)
     stabilised = Stabilised(Hutchinson())
     p = dense.problem()
     assert backward(model_for(p), split(p, 1), stabilised).objective == "hutchinson"
