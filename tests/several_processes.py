@@ -204,12 +204,12 @@ def check_skips(folder: Path) -> None:
             raise NumericalError("K is not positive definite here")
         return factorise(K, name)
 
-    objective.factorise = failing  # type: ignore[attr-defined]
+    objective.factorise = failing
     try:
         with joined_processes() as processes:
             result = fit_rows(rows_of(processes), settings=FitSettings(points=16, steps=8))
     finally:
-        objective.factorise = factorise  # type: ignore[attr-defined]
+        objective.factorise = factorise
     ((reason, count),) = result.report.skipped.items()
     assert count == 1
     assert "no fallback" in reason or "1 other process" in reason, reason

@@ -1,21 +1,33 @@
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
-from importlib.metadata import requires
+import tomllib
+import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import softki
+from softki._moved import MOVED
 from softki.data import robot_arm, split_indices
 
 ROOT = Path(__file__).parent.parent
 
 
-def test_import_needs_only_the_declared_packages() -> None:
+def in_a_new_process(code: str) -> str:
+    """What a program prints that has imported nothing yet."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_packages_and_names_need_only_the_declared_packages() -> None:
+    """After nothing but `import softki`, which loads them when they are used."""
     absent = [
         "matplotlib",
         "onnx",
@@ -27,17 +39,69 @@ def test_import_needs_only_the_declared_packages() -> None:
         "tqdm",
         "typer",
     ]
-    code = f"import sys; sys.modules.update(dict.fromkeys({absent})); import softki"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    runtime = {re.split(r"[>=<\s]", r)[0] for r in requires("softki") or [] if "extra" not in r}
+    packages = "kernels.Matern32 interpolation objective.exact posterior metrics.rmse streaming"
+    uses = "; ".join(f"softki.{name}" for name in [*packages.split(), *softki.__all__])
+    in_a_new_process(
+        f"import sys; sys.modules.update(dict.fromkeys({absent})); import softki; {uses}"
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    runtime = {re.split(r"[>=<\s]", requirement)[0] for requirement in project["dependencies"]}
     declared = "torch numpy scikit-learn scipy joblib lazy-loader safetensors gpytorch tqdm"
     assert runtime == set(declared.split())
 
 
-def test_everything_public_exists_and_has_a_docstring() -> None:
-    for name in softki.__all__:
-        assert getattr(softki, name).__doc__, name
-    assert (ROOT / "src" / "softki" / "py.typed").exists()
+def test_import_loads_nothing_of_weight() -> None:
+    loaded = in_a_new_process("import softki, sys; print(*sys.modules)").split()
+    assert {name for name in loaded if name.startswith("softki")} == {"softki", "softki._moved"}
+    assert not {"torch", "numpy", "sklearn", "scipy", "gpytorch", "joblib"} & set(loaded)
+
+
+def test_completion_shows_the_public_names_alone() -> None:
+    before = in_a_new_process("import softki; print(*dir(softki))").split()
+    import_module("softki.kernels")
+    assert before == dir(softki) == sorted(softki.__all__)
+    assert len(before) == 33
+
+
+def test_every_public_name_is_the_one_of_the_stub_and_has_a_docstring() -> None:
+    """Type checkers read the stub, and the names are loaded by it."""
+    stub = ast.parse((ROOT / "src" / "softki" / "__init__.pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    names = {alias.name: node.module for node in imports for alias in node.names}
+    assert sorted(names) == sorted(softki.__all__)
+    for name, module in names.items():
+        value = getattr(softki, name)
+        assert value is getattr(import_module(f"softki.{module}"), name), name
+        assert value.__doc__, name
+
+
+@pytest.mark.parametrize("name", ["nothing", "_nothing", "Kernels", "tests"])
+def test_an_unknown_name_is_an_error_of_python(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'softki' has no attribute '{name}'"):
+        getattr(softki, name)
+    with pytest.raises(ImportError, match=f"cannot import name '{name}'"):
+        exec(f"from softki import {name}")
+
+
+@pytest.mark.parametrize("former", sorted(MOVED))
+def test_a_module_is_found_by_its_former_name(former: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, former, raising=False)
+    with pytest.warns(FutureWarning, match=f"^{former} is {MOVED[former]} now"):
+        found = import_module(former)
+    assert found is import_module(MOVED[former])
+    monkeypatch.delitem(sys.modules, former)
+    monkeypatch.delattr(softki, former.removeprefix("softki."))
+    with pytest.warns(FutureWarning, match="goes with the next release"):
+        assert getattr(softki, former.removeprefix("softki.")) is found
+
+
+def test_the_wheel_is_typed(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    [wheel] = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"softki/__init__.py", "softki/__init__.pyi", "softki/py.typed"} <= names
+    assert not [name for name in names if name.startswith("tests")]
 
 
 def test_the_constraints_pin_what_was_tested() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from softki import Event, FitSettings, SoftKIRegressor, fit
+from softki import Event, FitSettings, SoftKIRegressor, fit, load
 from softki.batches import Batch, Data
+from softki.data import robot_arm
 from softki.interpolation import backends
 from softki.interpolation.backends import Backend, PlainBackend, WeightGradient, backend_for
 from softki.kernels import stationary as kernels
@@ -18,6 +22,7 @@ from softki.linalg.products import gram, lower_solver
 from softki.model import SoftKI
 from softki.objective.exact_likelihood import Objective, backward, exact
 from softki.objective.hutchinson import Hutchinson
+from softki.storage import save
 from softki.training import trainer as training
 from softki.training.cuda_graph import GraphSteps, IndexedRows
 from softki.training.initialization import initial_points
@@ -114,6 +119,34 @@ def test_the_estimator_takes_and_gives_tensors_where_they_are() -> None:
     assert functions(X[:5].cuda()).shape == (5, 3)
     assert relative_error(functions(X[:5]).cpu(), functions(X[:5].cuda()).cpu()) < 1e-6
     assert model.partial_fit(X.cuda(), y.cuda()).fit_report_.rows == 4000
+
+
+def test_a_fit_on_a_gpu_loads_there_and_on_a_cpu(tmp_path: Path) -> None:
+    x, y = robot_arm(500)
+    model = SoftKIRegressor(points=16, steps=50, random_state=0, device="cuda").fit(x, y)
+    path = tmp_path / "model.softki"
+    save(model, path)
+
+    def results(model: SoftKIRegressor) -> list[Any]:
+        return [
+            *model.predict(x, return_std=True),
+            model.predict(x, return_std=True, of="f")[1],
+            model.predict(x[:70], return_cov=True)[1],
+            model.predict_quantiles(x),
+            model.sample_y(x[:70], 3, random_state=5),
+            model.sample_functions(2, random_state=6)(x),
+            model.predict_gradient(x),
+            model.log_marginal_likelihood(),
+            model.feature_relevance_,
+        ]
+
+    for again, before in zip(results(load(path)), results(model), strict=True):
+        np.testing.assert_array_equal(again, before)
+    assert replace(load(path).fit_report_, seconds={}) == replace(model.fit_report_, seconds={})
+    here = load(path, device="cpu")
+    np.testing.assert_allclose(here.predict(x), model.predict(x), rtol=1e-9)
+    save(here, path)
+    np.testing.assert_array_equal(load(path, device="cuda").predict(x), model.predict(x))
 
 
 @pytest.mark.parametrize("m", [1, 130, 512])

@@ -41,6 +41,7 @@ def test_pure_noise_is_predicted_as_such() -> None:
     assert covered == pytest.approx(0.95, abs=0.03)
 
 
+@pytest.mark.slow
 def test_irrelevant_columns_cost_little() -> None:
     X, y = friedman(3500)
     errors = []

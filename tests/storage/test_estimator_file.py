@@ -286,18 +286,6 @@ def test_inference_mode_and_the_default_dtype_change_nothing(
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_a_fit_on_a_gpu_loads_there_and_on_a_cpu(path: Path) -> None:
-    model = fitted(device="cuda")
-    save(model, path)
-    assert_same(model, load(path))
-    here = load(path, device="cpu")
-    x, _ = table()
-    np.testing.assert_allclose(here.predict(x), model.predict(x), rtol=1e-9)
-    save(here, path)
-    np.testing.assert_array_equal(load(path, device="cuda").predict(x), model.predict(x))
-
-
 # What is in the file.
 
 

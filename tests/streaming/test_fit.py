@@ -347,6 +347,7 @@ print(peak())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     """86 MB of rows more, in row groups of 4 MB, cost little."""

@@ -44,6 +44,7 @@ def write_rows(path: Path, count: int) -> None:
             writer.write_table(pa.table(dict(zip(names, [*x, np.sin(x[0]) + x[1]], strict=True))))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_commands_stay_within_a_ceiling_that_does_not_grow(tmp_path: Path) -> None:
     """2,000,000 rows are 88 MB, and 176 MB in float64."""

@@ -226,7 +226,11 @@ print(resident() - before)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
     ("kind", "count", "limit"),
-    [("npy", 5_000_000, 150), ("groups", 5_000_000, 150), ("one group", 8_000_000, 200)],
+    [
+        pytest.param("npy", 5_000_000, 150, marks=pytest.mark.slow),
+        ("groups", 5_000_000, 150),
+        pytest.param("one group", 8_000_000, 200, marks=pytest.mark.slow),
+    ],
 )
 def test_memory_is_bounded(tmp_path: Path, kind: str, count: int, limit: float) -> None:
     """200 MB of rows, or 320 MB; a row group larger than memory costs buffers for its columns."""

@@ -322,6 +322,7 @@ class TestErrors:
             FitSettings(**setting)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_pol_reaches_the_papers_error(data_folder) -> None:  # type: ignore[no-untyped-def]
     """The paper: RMSE 0.075, NLL −0.71. Here with fewer steps than the default."""
     table = np.loadtxt(data_folder / "uci" / "pol.csv.gz", delimiter=",")

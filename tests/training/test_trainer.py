@@ -57,6 +57,7 @@ def test_every_objective_learns(objective: str, batch_size: int | None) -> None:
     assert report.fallbacks.total() == 0
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("batch_size", [64, None])
 def test_same_seed_same_fit(batch_size: int | None) -> None:
     x, y = waves()
