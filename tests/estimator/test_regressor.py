@@ -24,7 +24,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from softki import InvalidInputError, InvalidTypeError, SoftKIRegressor, TrainingWarning
-from softki.estimator import regressor as estimator_module
+from softki.estimator import prediction
 from softki.likelihood import log_marginal_likelihood
 
 NAMES = ["width", "height", "depth"]
@@ -130,7 +130,7 @@ class TestPredictions:
     ) -> None:
         X, _ = table(50, seed=1)
         whole = fitted.predict(X, return_std=True)
-        monkeypatch.setattr(estimator_module, "_BLOCK", 7)
+        monkeypatch.setattr(prediction, "_BLOCK", 7)
         for left, right in zip(whole, fitted.predict(X, return_std=True), strict=True):
             np.testing.assert_allclose(left, right, rtol=1e-9)
 
@@ -556,7 +556,7 @@ class TestErrors:
             (np.array([[{}]] * 10), Y10, r"^X column 0 has the type object"),
             (np.array([[10**400]] * 10, dtype=object), Y10, r"beyond 1e308, too large for float64"),
             (
-                np.full((10, 2), 1.5e308),
+                np.array([[1.7e308, 1.0], [-1.7e308, 2.0]] * 5),
                 Y10,
                 r"^X column 0 has values so large that their mean overflows",
             ),

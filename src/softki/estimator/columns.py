@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
 
 from softki.exceptions import InvalidInputError
-from softki.validation.tables import column_names, with_names
-
-
-def check_names(X: Any) -> None:
-    """Raise where names of columns are mixed with numbers, as scikit-learn does."""
-    validate_data(BaseEstimator(), with_names(X), reset=True, skip_check_array=True)
 
 
 def note_columns(estimator: Any, count: int, names: Sequence[str] | None) -> None:
@@ -27,28 +20,29 @@ def note_columns(estimator: Any, count: int, names: Sequence[str] | None) -> Non
         del estimator.feature_names_in_
 
 
-def check_table_columns(estimator: Any, X: Any) -> None:
-    """Raise unless the columns of a table are those of the fit, in their order."""
-    _check_same(column_names(X), getattr(estimator, "feature_names_in_", None))
-    try:
-        validate_data(estimator, with_names(X), reset=False, skip_check_array=True)
-    except ValueError as error:  # another number of columns
-        raise InvalidInputError(str(error)) from error
-
-
 def check_columns(estimator: Any, count: int, names: Sequence[str] | None) -> None:
-    """Raise unless the columns of more rows are those of the fit, in their order."""
-    _check_same(names, getattr(estimator, "feature_names_in_", None))
+    """Raise unless columns are those of the fit, in their order, in scikit-learn's words."""
+    kind, known = type(estimator).__name__, getattr(estimator, "feature_names_in_", None)
+    if names is not None and known is not None:
+        _check_same(names, known)
+    elif names is not None:
+        warnings.warn(
+            f"X has feature names, but {kind} was fitted without feature names", stacklevel=4
+        )
+    elif known is not None:
+        warnings.warn(
+            f"X does not have valid feature names, but {kind} was fitted with feature names",
+            stacklevel=4,
+        )
     if count != estimator.n_features_in_:
         raise InvalidInputError(
-            f"X has {count} columns, and had {estimator.n_features_in_} in the fit"
+            f"X has {count} features, but {kind} is expecting {estimator.n_features_in_} features "
+            "as input"
         )
 
 
-def _check_same(names: Sequence[str] | None, known: Sequence[str] | None) -> None:
-    """Raise where names are new, missing or in another order; in scikit-learn's words and ours."""
-    if names is None or known is None:
-        return
+def _check_same(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise where names are new, missing or in another order."""
     message = "The feature names should match those that were passed during fit.\n"
     for title, some in (
         ("unseen at fit time", [name for name in names if name not in known]),

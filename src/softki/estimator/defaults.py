@@ -1,4 +1,4 @@
-"""How large a fit is where the user does not say: by rows, device, and what pays.
+"""The settings of a fit: what the user says, and the size where the user does not say.
 
 More points, and more rows a step, are more accurate where there are rows enough for them, and
 overfit sooner where there are not. A GPU takes them at little cost: there, larger sizes are
@@ -9,7 +9,22 @@ of many columns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from sklearn.utils.validation import check_random_state
+
+from softki.exceptions import InvalidInputError
+from softki.training.settings import FitSettings
+from softki.validation.parameters import check_choice, check_integer
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+# Folds of the cross-validation of few rows.
+_FOLDS = 5
 
 # A size needs so many rows for each of its points, the first one apart.
 _ROWS_PER_POINT = 8
@@ -60,3 +75,83 @@ def sizes_for(rows: int, on_cuda: bool) -> list[Size]:
     elif rows < _SMOOTH_ROWS[on_cuda]:
         sizes.append(_SMOOTH if on_cuda else replace(_SMOOTH, steps=_ON_CPU[0].steps))
     return [size.within(rows) for size in sizes]
+
+
+def shared_settings(parameters: Mapping[str, Any]) -> FitSettings:
+    """The settings that do not depend on the rows, from the parameters of an estimator."""
+    check_choice("dtype", parameters["dtype"], DTYPES)
+    held_out = parameters["held_out"]
+    if isinstance(held_out, str):
+        _check_auto("held_out", held_out, "a number between 0 and 1")
+        held_out = 0.1
+    return FitSettings(
+        kernel=parameters["kernel"],
+        objective=parameters["objective"],
+        learning_rate=parameters["learning_rate"],
+        held_out=held_out,
+        solver=parameters["solver"],
+        dtype=DTYPES[parameters["dtype"]],
+        seed=_seed_of_fit(parameters["random_state"], parameters["checkpoint"]),
+    )
+
+
+def settings_for(
+    parameters: Mapping[str, Any], shared: FitSettings, rows: int, device: torch.device
+) -> list[FitSettings]:
+    """The settings to try for so many rows, each of another size."""
+    folds = _FOLDS if parameters["held_out"] == "auto" and rows <= FEW_ROWS else 0
+    return [
+        replace(
+            shared,
+            folds=folds,
+            points=size.points,
+            batch_size=size.batch_size,
+            steps=size.steps,
+            max_lengthscale=size.max_lengthscale,
+        )
+        for size in _sizes(parameters, rows, device)
+    ]
+
+
+def seed_of(random_state: int | np.random.RandomState | None) -> int:
+    """The seed that a `random_state` of scikit-learn gives."""
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise InvalidInputError(f"random_state: {error}") from error
+
+
+def _seed_of_fit(random_state: int | np.random.RandomState | None, checkpoint: Any) -> int:
+    """The seed of the `random_state`, or without one, that of the fit that goes on."""
+    saved = None
+    if checkpoint is not None and not (
+        dist.is_available() and dist.is_initialized() and dist.get_rank()
+    ):
+        from softki.training.checkpoints import checked_folder, saved_seed
+
+        folder = checked_folder(checkpoint)
+        saved = saved_seed(folder) if random_state is None else None
+    return seed_of(random_state) if saved is None else saved
+
+
+def _sizes(parameters: Mapping[str, Any], rows: int, device: torch.device) -> list[Size]:
+    """The sizes that the user chose, and otherwise those that suit the rows."""
+    chosen: dict[str, Any] = {}
+    for name in ("points", "batch_size", "steps"):
+        if isinstance(parameters[name], str):
+            _check_auto(name, parameters[name], "a whole number")
+        else:
+            chosen[name] = parameters[name]
+    sizes = sizes_for(rows, device.type == "cuda")
+    if "points" in chosen:  # the other parameters suit a size of about so many points
+        check_integer("points", chosen["points"], 1)
+        first, *others = sizes
+        larger = [s for s in others if first.points < s.points <= chosen["points"]]
+        sizes = [first, *larger][-1:]
+    FitSettings(**chosen)  # checks what is there
+    return [replace(size, **chosen).within(rows) for size in sizes]
+
+
+def _check_auto(name: str, value: str, kind: str) -> None:
+    if value != "auto":
+        raise InvalidInputError(f"{name} must be {kind} or 'auto', got {value!r}")

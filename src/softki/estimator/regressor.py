@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -14,16 +13,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, check_random_state
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from softki.estimator.columns import (
-    check_columns,
-    check_names,
-    check_table_columns,
-    note_columns,
-)
-from softki.estimator.defaults import FEW_ROWS, Size, sizes_for
+from softki.estimator.columns import check_columns, note_columns
+from softki.estimator.defaults import DTYPES, seed_of, settings_for, shared_settings
 from softki.estimator.prediction import Predictor
 from softki.estimator.relevance import feature_relevance
 from softki.estimator.rows import Table, UserRows, more_rows, opened
@@ -34,21 +28,17 @@ from softki.posterior.functions import Posterior
 from softki.solvers import Solver
 from softki.training.fit import Fit, fit_rows
 from softki.training.report import Callback, FitReport
-from softki.training.settings import FitSettings, ObjectiveName
+from softki.training.settings import ObjectiveName
 from softki.training.standardize import RowStandardizer, Standardizer
 from softki.validation.inputs import checked_device, checked_matrix
 from softki.validation.parameters import check_choice, check_integer
-from softki.validation.tables import as_tensor
+from softki.validation.tables import as_tensor, column_names
 
 if TYPE_CHECKING:
     from gpytorch.kernels import Kernel
 
     from softki.parallel.processes import Processes
     from softki.streaming import Source
-
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
-# Folds of the cross-validation of few rows.
-_FOLDS = 5
 
 Of = Literal["y", "f"]
 
@@ -168,27 +158,27 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             ...     pandas.DataFrame(X).add_prefix("angle").assign(reach=y).to_parquet(path)
             ...     model = SoftKIRegressor(points=64, steps=100, random_state=0).fit(path, "reach")
             >>> model.fit_report_.is_streamed, model.feature_names_in_[0]
-            (True, 'angle0')
+            (False, 'angle0')
             >>> bool(model.score(pandas.DataFrame(X).add_prefix("angle"), y) > 0.9)
             True
         """
         _refuse(unsupported)
-        device, shared = checked_device(self.device), self._shared_settings()
+        device, parameters = checked_device(self.device), self.get_params(deep=False)
+        shared = shared_settings(parameters)
         with _process_group(device) as processes:
             if processes is None:
-                check_names(X)
                 rows = UserRows.of(opened(X, y, noise_variance), shared, device)
             else:
                 from softki.estimator.shared import rows_of_all, source_of_all
 
                 source = source_of_all(X, y, noise_variance, processes)
-                rows, shared = rows_of_all(source, shared, self.get_params(), device, processes)
+                rows, shared = rows_of_all(source, shared, parameters, device, processes)
             is_shown = self.verbose and (processes is None or processes.is_rank_zero)
             is_alone = rows.training.processes is None and processes is not None
             with _progress(is_shown, rows.standardizer.y) as callbacks:
                 result = fit_rows(
                     rows.training,
-                    settings=self._settings(shared, device, len(rows.training)),
+                    settings=settings_for(parameters, shared, len(rows.training), device),
                     callbacks=callbacks,
                     checkpoint=None if is_alone else self.checkpoint,
                 )
@@ -313,7 +303,8 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def predict_gradient(self, X: Any) -> Any:
         """Gradient of the mean in the columns of X: (n, d) or (n, targets, d)."""
-        return self._output(X, self._predictor.gradient(self._inputs(X)), axis=1)
+        matrix = self._inputs(X)
+        return self._output(X, self._predictor.gradient(matrix), axis=1)
 
     def log_marginal_likelihood(self) -> float:
         """log p(y) of all rows seen so far, in the units of y, summed over targets.
@@ -370,71 +361,11 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self.fit_.settings.dtype,
         )
 
-    def _shared_settings(self) -> FitSettings:
-        """The settings that do not depend on the rows."""
-        check_choice("dtype", self.dtype, _DTYPES)
-        held_out = self.held_out
-        if isinstance(held_out, str):
-            _check_auto("held_out", held_out, "a number between 0 and 1")
-            held_out = 0.1
-        return FitSettings(
-            kernel=self.kernel,
-            objective=self.objective,
-            learning_rate=self.learning_rate,
-            held_out=held_out,
-            solver=self.solver,
-            dtype=_DTYPES[self.dtype],
-            seed=self._seed_of_fit(),
-        )
-
-    def _seed_of_fit(self) -> int:
-        """What `random_state` says; where that is nothing, the seed of the fit that goes on."""
-        saved = None
-        if self.checkpoint is not None and (not _is_in_group() or dist.get_rank() == 0):
-            from softki.training.checkpoints import checked_folder, saved_seed
-
-            folder = checked_folder(self.checkpoint)
-            saved = saved_seed(folder) if self.random_state is None else None
-        return _seed(self.random_state) if saved is None else saved
-
-    def _settings(self, shared: FitSettings, device: torch.device, rows: int) -> list[FitSettings]:
-        """The settings to try, each of another size."""
-        folds = _FOLDS if self.held_out == "auto" and rows <= FEW_ROWS else 0
-        return [
-            replace(
-                shared,
-                folds=folds,
-                points=size.points,
-                batch_size=size.batch_size,
-                steps=size.steps,
-                max_lengthscale=size.max_lengthscale,
-            )
-            for size in self._sizes(rows, device)
-        ]
-
-    def _sizes(self, rows: int, device: torch.device) -> list[Size]:
-        """What the user chose, and otherwise what suits the rows."""
-        own = {"points": self.points, "batch_size": self.batch_size, "steps": self.steps}
-        chosen: dict[str, Any] = {}
-        for name, value in own.items():
-            if isinstance(value, str):
-                _check_auto(name, value, "a whole number")
-            else:
-                chosen[name] = value
-        sizes = sizes_for(rows, device.type == "cuda")
-        if "points" in chosen:  # what is left suits a size of about so many
-            check_integer("points", self.points, 1)
-            first, *others = sizes
-            larger = [s for s in others if first.points < s.points <= chosen["points"]]
-            sizes = [first, *larger][-1:]
-        FitSettings(**chosen)  # checks what is there
-        return [replace(size, **chosen).within(rows) for size in sizes]
-
     def _inputs(self, X: Any) -> Tensor:
         """The numbers of X, with the columns of the fit."""
         check_is_fitted(self)
         matrix = checked_matrix(X)
-        check_table_columns(self, X)
+        check_columns(self, matrix.shape[1], column_names(X))
         return matrix
 
     def _noise_of(self, of: Of) -> float:
@@ -444,14 +375,14 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return float(self._posterior.noise_variance) if of == "y" else 0.0
 
     def _generator(self, random_state: int | np.random.RandomState | None) -> torch.Generator:
-        return torch.Generator(self._posterior.points.device).manual_seed(_seed(random_state))
+        return torch.Generator(self._posterior.points.device).manual_seed(seed_of(random_state))
 
     def _output(self, X: Any, values: Tensor, axis: int = -1) -> Any:
         """The values as the caller has X, without the axis of targets if y had none."""
         if self.single_target_:
             values = values.squeeze(axis)
         if isinstance(X, Tensor):  # shorter formats than float32 would overflow
-            keeps = X.dtype in _DTYPES.values()
+            keeps = X.dtype in DTYPES.values()
             return values.to(X.device, X.dtype if keeps else None)
         return values.cpu().numpy()
 
@@ -476,18 +407,6 @@ def _progress(is_shown: bool, y: Standardizer) -> AbstractContextManager[list[Ca
     from softki.estimator.progress import progress
 
     return progress(float(y.scale[0]) if len(y.scale) == 1 else 1.0)
-
-
-def _seed(random_state: Any) -> int:
-    try:
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError as error:
-        raise InvalidInputError(f"random_state: {error}") from error
-
-
-def _check_auto(name: str, value: str, kind: str) -> None:
-    if value != "auto":
-        raise InvalidInputError(f"{name} must be {kind} or 'auto', got {value!r}")
 
 
 def _refuse(unsupported: dict[str, Any]) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from softki.batches import Data
@@ -16,7 +18,7 @@ from softki.training.data import InMemoryRows, TrainingData
 from softki.training.settings import FitSettings
 from softki.training.standardize import RawBatch, RowStandardizer, Standardizer
 from softki.validation.inputs import checked_table
-from softki.validation.tables import column_names
+from softki.validation.tables import column_names, with_names
 
 if TYPE_CHECKING:
     from softki.parallel.processes import Processes
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 # A source whose numbers take no more bytes in float64 is read into memory and fitted as a table.
 IN_MEMORY_BYTES = 1 << 28
+# The squares of larger standardised values, summed over columns, would overflow.
+_FARTHEST = {torch.float32: 1e15, torch.float64: 1e150}
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,8 @@ class Table:
     def of(cls, X: Any, y: Any, noise_variance: Any) -> Self:
         """The numbers of a user's table, checked."""
         x, targets, noise = checked_table(X, y, noise_variance)
+        if hasattr(X, "columns"):  # scikit-learn refuses names that are mixed with numbers
+            validate_data(BaseEstimator(), with_names(X), skip_check_array=True)
         rows = RawBatch(x, targets.reshape(len(x), -1), noise)
         return cls(rows, targets.ndim == 1, column_names(X), column_names(y))
 
@@ -144,7 +150,7 @@ def more_rows(
 
 def check_near(name: str, values: Tensor, columns: Sequence[str] | None) -> None:
     """Raise where a standardised value is so large that its square overflows."""
-    limit = torch.finfo(values.dtype).max ** 0.4  # squares are summed over columns
+    limit = _FARTHEST[values.dtype]
     largest = values.abs().amax(0)
     if bool((largest < limit).all()):
         return
