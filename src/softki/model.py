@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from softki.exceptions import InvalidInputError
 from softki.interpolation.weights import interpolation_weights
-from softki.kernels.stationary import StationaryKernel, kernel_matrix
+from softki.kernels.matrix import kernel_matrix
+from softki.kernels.stationary import StationaryKernel
 from softki.validation.parameters import as_double, check_above
 
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from softki.exceptions import InvalidInputError
+from softki.kernels.matrix import kernel_matrix
 from softki.kernels.stationary import (
     KERNELS,
     RBF,
     Matern32,
     StationaryKernel,
-    kernel_matrix,
     make_kernel,
 )
 

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from softki.interpolation.backends import Interpolated, WeightGradient, temperature_gradient
+from softki.interpolation.weights import Interpolated, WeightGradient, temperature_gradient
 
 # From so many rows on, a product by parts in bfloat16 is faster than one in float32.
 _MANY_ROWS = 8192

@@ -9,51 +9,23 @@ farther from the points than these from each other have fewer digits in the seco
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from softki.interpolation.weights import weights_between
+from softki.interpolation.weights import (
+    Interpolated,
+    WeightGradient,
+    temperature_gradient,
+    weights_between,
+)
 from softki.linalg.cuda import triton_trouble
 from softki.linalg.distances import Pairs, scaled_gradient
 from softki.linalg.products import linear
 
 # The Triton kernels hold a row of distances in registers.
 _MAX_POINTS = 16_384
-
-
-class WeightGradient(NamedTuple):
-    """∂/∂S of a block of rows, as dense + (left − S·mean) rightᵀ."""
-
-    dense: Tensor | None  # (n, m); None stands for 0
-    left: Tensor  # (n, r)
-    right: Tensor  # (m, r)
-    mean: Tensor | None = None  # (m, r); None stands for 0
-
-    def full(self, S: Tensor) -> Tensor:
-        """(n, m), given the weights."""
-        left = self.left if self.mean is None else self.left - S @ self.mean
-        if self.dense is None:
-            return left @ self.right.T
-        return torch.addmm(self.dense, left, self.right.T)
-
-
-class Interpolated(Protocol):
-    """A block of rows after interpolation."""
-
-    @property
-    def weights(self) -> Tensor:
-        """S, (n, m)."""
-        ...
-
-    def times(self, matrix: Tensor) -> Tensor:
-        """S times a matrix (m, m), to the precision of the rows."""
-        ...
-
-    def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
-        """∂/∂z (m, d), and ∂/∂T by column (d,): its sum is that of one T for all columns."""
-        ...
 
 
 class Backend(Protocol):
@@ -107,11 +79,6 @@ class _Plain:
         # The logits are −distance, hence the signs.
         z_gradient, moment = scaled_gradient(self.pairs, logit_gradient)
         return -z_gradient, temperature_gradient(-moment, self.temperature)
-
-
-def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:
-    """∂/∂T by column from Σᵢ x̃ᵢₖ ∂/∂x̃ᵢₖ, with x̃ = x/T: minus the moment, divided by T."""
-    return -moment if temperature is None else -moment / temperature
 
 
 def backend_for(x: Tensor, points: int) -> type[Backend]:

@@ -12,7 +12,7 @@ has no cancellation far from the points, so that weights keep their digits at an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -59,6 +59,44 @@ def weights_between(x: Tensor, z: Tensor) -> tuple[Tensor, Pairs]:
     rows, columns = pairs.rows, pairs.columns
     logits[rows, columns] = pairs.norm[rows, 0] - pairs.distance[rows, columns]
     return torch.softmax(logits, dim=1), pairs
+
+
+class WeightGradient(NamedTuple):
+    """∂/∂S of a block of rows, as dense + (left − S·mean) rightᵀ."""
+
+    dense: Tensor | None  # (n, m); None stands for 0
+    left: Tensor  # (n, r)
+    right: Tensor  # (m, r)
+    mean: Tensor | None = None  # (m, r); None stands for 0
+
+    def full(self, S: Tensor) -> Tensor:
+        """(n, m), given the weights."""
+        left = self.left if self.mean is None else self.left - S @ self.mean
+        if self.dense is None:
+            return left @ self.right.T
+        return torch.addmm(self.dense, left, self.right.T)
+
+
+class Interpolated(Protocol):
+    """A block of rows after interpolation."""
+
+    @property
+    def weights(self) -> Tensor:
+        """S, (n, m)."""
+        ...
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """S times a matrix (m, m), to the precision of the rows."""
+        ...
+
+    def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
+        """∂/∂z (m, d), and ∂/∂T by column (d,): its sum is that of one T for all columns."""
+        ...
+
+
+def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:
+    """∂/∂T by column from Σᵢ x̃ᵢₖ ∂/∂x̃ᵢₖ, with x̃ = x/T: minus the moment, divided by T."""
+    return -moment if temperature is None else -moment / temperature
 
 
 class _SoftmaxInterpolation(torch.autograd.Function):

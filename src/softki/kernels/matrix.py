@@ -15,13 +15,44 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from softki.exceptions import InvalidInputError
+from softki.kernels.stationary import StationaryKernel
+from softki.linalg.cuda import triton_trouble
 from softki.linalg.distances import self_distance
 
 Profile = Callable[[Tensor], tuple[Tensor, Tensor]]
 """From r to ρ(r) and ρ'(r)/r."""
+
+
+def kernel_matrix(kernel: nn.Module, z: Tensor, jitter: float = 0.0) -> Tensor:
+    """The dense covariance (m, m) of the points z under one of ours or a gpytorch kernel.
+
+    The jitter is added to the diagonal, relative to its mean. The gradient of the matrix must be
+    symmetric.
+    """
+    if isinstance(kernel, StationaryKernel) and z.is_cuda and triton_trouble() is None:
+        from softki.kernels import _triton as triton_covariance
+
+        if triton_covariance.knows(kernel):
+            return triton_covariance.covariance(kernel, z, jitter)
+    profile = getattr(kernel, "profile", None)
+    if isinstance(kernel, StationaryKernel) and profile is not None and not z.is_cuda:
+        return covariance(z, kernel.lengthscale, kernel.outputscale, profile, jitter)
+    matrix = kernel(z)
+    dense: Tensor = matrix if isinstance(matrix, Tensor) else matrix.to_dense()
+    m = len(z)
+    if dense.shape != (m, m):
+        raise InvalidInputError(
+            f"the kernel gave a matrix of shape {tuple(dense.shape)} for {m} points, not "
+            f"{(m, m)}: batched, multi-task and derivative kernels do not serve here"
+        )
+    if not jitter:
+        return dense
+    eye = torch.eye(m, dtype=dense.dtype, device=dense.device)
+    return dense + jitter * dense.diagonal().mean() * eye
 
 
 def covariance(

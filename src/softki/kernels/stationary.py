@@ -19,8 +19,6 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from softki.exceptions import InvalidInputError
-from softki.kernels.matrix import covariance
-from softki.linalg.cuda import triton_trouble
 from softki.linalg.distances import pairwise_distance
 from softki.validation.parameters import as_double, check_above, check_choice
 
@@ -186,31 +184,3 @@ def make_kernel(
 
 def _parameter(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(shape, dtype=torch.float64, device="cpu"))
-
-
-def kernel_matrix(kernel: nn.Module, z: Tensor, jitter: float = 0.0) -> Tensor:
-    """The dense covariance (m, m) of the points z under one of ours or a gpytorch kernel.
-
-    The jitter is added to the diagonal, relative to its mean. The gradient of the matrix must be
-    symmetric.
-    """
-    if isinstance(kernel, StationaryKernel) and z.is_cuda and triton_trouble() is None:
-        from softki.kernels import _triton as triton_covariance
-
-        if triton_covariance.knows(kernel):
-            return triton_covariance.covariance(kernel, z, jitter)
-    profile = getattr(kernel, "profile", None)
-    if isinstance(kernel, StationaryKernel) and profile is not None and not z.is_cuda:
-        return covariance(z, kernel.lengthscale, kernel.outputscale, profile, jitter)
-    matrix = kernel(z)
-    dense: Tensor = matrix if isinstance(matrix, Tensor) else matrix.to_dense()
-    m = len(z)
-    if dense.shape != (m, m):
-        raise InvalidInputError(
-            f"the kernel gave a matrix of shape {tuple(dense.shape)} for {m} points, not "
-            f"{(m, m)}: batched, multi-task and derivative kernels do not serve here"
-        )
-    if not jitter:
-        return dense
-    eye = torch.eye(m, dtype=dense.dtype, device=dense.device)
-    return dense + jitter * dense.diagonal().mean() * eye

@@ -20,7 +20,7 @@ from torch import Tensor
 from softki.batches import Batch
 from softki.exceptions import NumericalError
 from softki.features import WeightedBatches
-from softki.interpolation.backends import Interpolated, WeightGradient
+from softki.interpolation.weights import Interpolated, WeightGradient
 from softki.linalg.conjugate_gradients import Map, conjugate_gradients
 from softki.objective.exact_likelihood import Adjoint
 from softki.solvers import factorise
