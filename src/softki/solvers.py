@@ -24,7 +24,7 @@ from torch import Tensor
 
 from softki.exceptions import ConvergenceWarning, InvalidInputError, NumericalError
 from softki.linalg.conjugate_gradients import conjugate_gradients
-from softki.linalg.products import cholesky_on_cpu, congruence, lower_solver
+from softki.linalg.products import cholesky, congruence, lower_solver
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 from softki.validation.parameters import check_choice
 
@@ -146,12 +146,9 @@ def factorise(matrix: Tensor, name: str) -> Tensor:
 
     Nothing can be read back while a CUDA graph is captured: there, a failure gives NaN.
     """
-    if matrix.is_cuda:
-        L, info = torch.linalg.cholesky_ex(matrix)
-        if torch.cuda.is_current_stream_capturing():
-            return L.masked_fill_(info.bool(), torch.nan)
-    else:
-        L, info = cholesky_on_cpu(matrix)
+    L, info = cholesky(matrix)
+    if matrix.is_cuda and torch.cuda.is_current_stream_capturing():
+        return L.masked_fill_(info.bool(), torch.nan)
     if int(info) != 0 or not bool(L.diagonal().isfinite().all()):
         raise NumericalError(f"{name} is not positive definite in {matrix.dtype}")
     return L

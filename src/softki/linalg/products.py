@@ -1,39 +1,26 @@
-"""Matrix products at the cost of what is not known beforehand, where that pays.
+"""Matrix products that compute a symmetric result once and skip the zeros of a triangular factor.
 
 A symmetric product is computed by the blocks on and above (or below) its diagonal, and the zeros
 of a triangular factor are left out. On a CPU both operands are read along their rows, which BLAS
-does fastest; on a GPU only products of many rows are worth several calls.
-
-Torch multiplies float32 matrices on a CPU by MKL and convolves by oneDNN, which on an AMD processor
-with AVX-512 is twice as fast. There, large products are therefore written as convolutions with a
-kernel of one pixel, which are the same sums of the same products.
+does fastest; on a GPU only products of many rows are worth several calls. Large float32 products
+and Cholesky factors on a CPU are left to `softki.linalg._cpu_tricks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.grad import conv2d_weight
 
+from softki.linalg import _cpu_tricks
 from softki.linalg.cuda import triton_trouble
 
 _BLOCKS = 4
 # From these on, blocks pay.
 _MANY_POINTS, _MANY_ROWS = 256, 1 << 14
-# Multiplications, and rows, from which on a convolution pays: it first puts the kernel into another
-# order. Images of fewer numbers torch does not give to oneDNN.
-_MANY_PRODUCTS, _MANY_PIXELS, _LARGE_IMAGE = 1 << 23, 256, 20_481
-# With one thread torch gives a kernel of one pixel to oneDNN only where it is dilated, by which it
-# does not change.
-_DILATION = 2
-# Bytes after which addresses share a place in the cache, the longest columns for which that
-# decides, and rows that move them apart.
-_PAGE, _LONGEST, _BORDER = 4096, 12_288, 8
 # Blocks that an inverse begins with, and the largest matrix that is inverted by them.
 _BASE, _MAX_INVERSE = 16, 2048
 
@@ -45,12 +32,9 @@ def linear(A: Tensor, B: Tensor, bias: Tensor | None = None) -> Tensor:
         >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]]))
         tensor([[11., 17.]])
     """
-    (n, k), m = A.shape, len(B)
-    if not _convolves(n * k * m, A, B):
-        return functional.linear(A, B, bias)
-    kernel = B.reshape(m, k, 1, 1)
-    product = functional.conv2d(_pixels(A), kernel, bias, dilation=_DILATION)
-    return product.permute(0, 2, 3, 1).reshape(n, m)
+    if A.numel() * len(B) >= _cpu_tricks.MANY_PRODUCTS and _cpu_tricks.convolution_pays(A, B):
+        return _cpu_tricks.convolved(A, B, bias)
+    return functional.linear(A, B, bias)
 
 
 def cross(A: Tensor, B: Tensor) -> Tensor:
@@ -60,36 +44,9 @@ def cross(A: Tensor, B: Tensor) -> Tensor:
         >>> cross(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0], [1.0]])).T
         tensor([[4., 6.]])
     """
-    (n, k), m = A.shape, B.shape[1]
-    if not _convolves(n * k * m, B, A):
-        return A.T @ B if A.is_cuda else (B.T @ A).T  # thrice as fast where m is small
-    shape = (k, m, 1, 1)
-    return conv2d_weight(_pixels(B), shape, _pixels(A), dilation=_DILATION).view(k, m)
-
-
-def _pixels(A: Tensor) -> Tensor:
-    """A (n, k) as an image of n pixels with k channels."""
-    n, k = A.shape
-    return A.contiguous().view(1, n, 1, k).permute(0, 3, 1, 2)
-
-
-def _convolves(count: int, image: Tensor, other: Tensor) -> bool:
-    """Whether a product of so many multiplications is left to oneDNN, in full float32."""
-    on_cpu = all(A.device.type == "cpu" and A.dtype == torch.float32 for A in (image, other))
-    is_large = (
-        count >= _MANY_PRODUCTS and len(image) >= _MANY_PIXELS and image.numel() >= _LARGE_IMAGE
-    )
-    if not (is_large and on_cpu) or _recorded(image, other) or not _has_onednn():
-        return False
-    precision = torch.backends.mkldnn.conv.fp32_precision  # type: ignore[attr-defined]
-    return bool(torch.backends.mkldnn.enabled) and precision in ("none", "ieee")
-
-
-@cache
-def _has_onednn() -> bool:
-    """Whether oneDNN is there, tells its precision, and has the instructions it is taken for."""
-    backend, capability = torch.backends.mkldnn, torch.backends.cpu.get_cpu_capability()
-    return backend.is_available() and hasattr(backend, "conv") and "AVX512" in capability
+    if A.numel() * B.shape[1] >= _cpu_tricks.MANY_PRODUCTS and _cpu_tricks.convolution_pays(B, A):
+        return _cpu_tricks.convolved_cross(A, B)
+    return A.T @ B if A.is_cuda else (B.T @ A).T  # thrice as fast where m is small
 
 
 def gram(A: Tensor) -> Tensor:
@@ -166,27 +123,18 @@ def congruence(L: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     return right.T, result
 
 
-def cholesky_on_cpu(A: Tensor) -> tuple[Tensor, Tensor]:
+def cholesky(A: Tensor) -> tuple[Tensor, Tensor]:
     """The lower factor of A (m, m), and LAPACK's info, which is not 0 where there is none.
 
-    LAPACK is faster at the upper factor, and takes up to twice as long where columns lie a
-    multiple of 4 kB apart, which share their places in the cache. Such an A (m = 512, 1,024 and
-    1,536 in float64) gets a border of the identity.
-
     Example:
-        >>> cholesky_on_cpu(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))[0]
+        >>> cholesky(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))[0]
         tensor([[2., 0.],
                 [1., 1.]])
     """
-    m = len(A)
-    column = m * A.element_size()
-    if column % _PAGE or column > _LONGEST:
-        upper, info = torch.linalg.cholesky_ex(A, upper=True)
-        return upper.T, info
-    bordered = torch.eye(m + _BORDER, dtype=A.dtype, device=A.device)
-    bordered[:m, :m] = A
-    upper, info = torch.linalg.cholesky_ex(bordered, upper=True)
-    return upper.T[:m, :m].contiguous(), info
+    if not A.is_cuda:
+        return _cpu_tricks.cholesky(A)
+    L, info = torch.linalg.cholesky_ex(A)
+    return L, info
 
 
 def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:
