@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
-from gpytorch.kernels import Kernel
 
 from softki.exceptions import InvalidInputError
-from softki.kernels.stationary import KERNELS, StationaryKernel
+from softki.kernels.stationary import MAX_LENGTHSCALE, Kernel, check_kernel
 from softki.objective.exact_likelihood import Objective
 from softki.solvers import Solver
 from softki.validation.parameters import check_choice, check_integer, check_range
+
+if TYPE_CHECKING:
+    import gpytorch
 
 ObjectiveName = Literal["stabilised", "exact", "hutchinson"]
 TemperatureKind = Literal["per_dimension", "one", "none"]
@@ -57,8 +59,8 @@ class FitSettings:
     """
 
     points: int = 512
-    kernel: str | StationaryKernel | Kernel = "matern32"
-    max_lengthscale: float = 3.0
+    kernel: str | Kernel | gpytorch.kernels.Kernel = "matern32"
+    max_lengthscale: float = MAX_LENGTHSCALE
     temperature: TemperatureKind = "per_dimension"
     objective: ObjectiveName | Objective = "stabilised"
     batch_size: int | None = 1024
@@ -76,8 +78,7 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         """Check every setting."""
-        if not isinstance(self.kernel, StationaryKernel | Kernel):
-            check_choice("kernel", self.kernel, KERNELS, ", or a gpytorch.kernels.Kernel")
+        check_kernel(self.kernel)
         check_choice("temperature", self.temperature, get_args(TemperatureKind))
         if not callable(self.objective):
             check_choice("objective", self.objective, get_args(ObjectiveName))
