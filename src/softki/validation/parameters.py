@@ -51,7 +51,8 @@ def check_range(name: str, value: Any, low: float, high: float = float("inf")) -
             ...
         softki.exceptions.InvalidInputError: held_out must be a number, at least 0 and below 1, ...
     """
-    if not isinstance(value, Real) or not low <= float(value) < high:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not low <= float(value) < high:
         bound = "" if high == float("inf") else f" and below {high:g}"
         raise InvalidInputError(f"{name} must be a number, at least {low:g}{bound}, got {value!r}")
 
