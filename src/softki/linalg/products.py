@@ -19,9 +19,9 @@ from softki.linalg import _cpu_tricks
 from softki.linalg.cuda import triton_trouble
 
 _BLOCKS = 4
-# From these on, blocks pay.
+# Numbers of columns on a CPU and of rows on a GPU from which on blocks pay.
 _MANY_POINTS, _MANY_ROWS = 256, 1 << 14
-# Blocks that an inverse begins with, and the largest matrix that is inverted by them.
+# The size of the blocks that an inverse begins with, and the largest matrix inverted so.
 _BASE, _MAX_INVERSE = 16, 2048
 
 
@@ -140,8 +140,8 @@ def cholesky(A: Tensor) -> tuple[Tensor, Tensor]:
 def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:
     """The map from a matrix to L⁻¹ times it, for a lower triangular L (m, m).
 
-    On a GPU a triangular solve is a long chain of small kernels. There, the inverse of L is put
-    together from those of its diagonal blocks, doubling their size with two products a time,
+    On a GPU a triangular solve is a long chain of small kernels. There, the inverse of L is
+    assembled from the inverses of its diagonal blocks, whose size doubles by two products a time,
 
         [A 0; C B]⁻¹ = [A⁻¹ 0; −B⁻¹CA⁻¹ B⁻¹].
 
@@ -158,7 +158,7 @@ def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _padded(L: Tensor) -> Tensor:
-    """L with ones on a longer diagonal, of the next size that doubling arrives at."""
+    """L with ones on a diagonal that is extended to the next size that doubling arrives at."""
     m, size = len(L), _BASE
     while size < m:
         size *= 2
@@ -181,7 +181,7 @@ def _lower_inverse(L: Tensor) -> Tensor:
 
 
 def _inverted_blocks(L: Tensor) -> Tensor:
-    """The inverses of the smallest diagonal blocks, zeros elsewhere, (m, m)."""
+    """The inverses of the smallest diagonal blocks with zeros elsewhere, (m, m)."""
     if L.is_cuda and L.dtype == torch.float64 and triton_trouble() is None:
         from softki.linalg._triton import inverted_blocks
 
@@ -201,11 +201,11 @@ def _diagonal_blocks(L: Tensor, size: int) -> Tensor:
 
 
 def _recorded(*tensors: Tensor) -> bool:
-    """Whether autograd watches: products that are written into place are not for it."""
+    """True where autograd records, which products that are written into place do not allow."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _parts(m: int) -> list[slice]:
-    """m columns in blocks."""
+    """The slices of m columns that are blocks."""
     ends = [m * i // _BLOCKS for i in range(_BLOCKS + 1)]
     return [slice(start, end) for start, end in pairwise(ends)]

@@ -31,7 +31,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str], also: str = "") 
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The one of the names that is closest to a mistaken one, if any is close.
+    """The name that is closest to a mistaken one, if any is close.
 
     Example:
         >>> nearest("Prise", ["price", "size"])
@@ -58,7 +58,7 @@ def check_range(name: str, value: Any, low: float, high: float = float("inf")) -
 
 
 def as_double(value: Tensor | float) -> Tensor:
-    """The value in float64: a tensor where it is, a number on the CPU whatever the default."""
+    """The value in float64: a tensor on its device, a number on the CPU whatever the default."""
     if isinstance(value, Tensor):
         return value.detach().double()
     return torch.tensor(value, dtype=torch.float64, device="cpu")
