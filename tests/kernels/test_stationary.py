@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import gpytorch
 import pytest
 import torch
@@ -110,6 +113,20 @@ def test_gpytorch_kernels_serve_composed_ones_too(z: torch.Tensor) -> None:
     assert all(parameter.dtype == torch.float32 for parameter in theirs.parameters())
     expected = theirs.double()(z).to_dense()
     torch.testing.assert_close(kernel_matrix(copied, z), expected)
+
+
+def test_gpytorch_is_recognised_without_being_imported() -> None:
+    code = (
+        "import sys\n"
+        "from softki import FitSettings, SoftKIRegressor\n"
+        "FitSettings(kernel='rbf'), SoftKIRegressor()\n"
+        "heavy = {'gpytorch', 'linear_operator', 'sklearn.cluster'}\n"
+        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()\n"
+        "from gpytorch.kernels import RBFKernel\n"
+        "FitSettings(kernel=RBFKernel())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_names() -> None:

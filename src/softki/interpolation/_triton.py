@@ -131,7 +131,7 @@ class FusedBackend:
         self._exact_z = z.double()
 
     def interpolate(self, x: Tensor) -> Interpolated:
-        """The rows x (n, d), with the way back."""
+        """The rows x (n, d) with all that the gradient needs."""
         scaled = self._scaled(x)
         extended = torch.cat([scaled.double(), scaled.new_ones(len(x), 1)], 1)
         square = extended[:, :-1].square()

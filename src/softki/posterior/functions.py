@@ -29,49 +29,6 @@ from softki.solvers import Solution
 from softki.validation.tables import as_tensor
 
 
-class Basis(NamedTuple):
-    """The features of functions: s(x), α(x), and beyond the edge of the data √(1 − κ²) φ(x)."""
-
-    points: Tensor  # z, (m, d)
-    temperature: Tensor | None  # T, () or (d,)
-    root: Tensor  # (r, m), with cov(u | y) = rootᵀ root
-    target_variance: Tensor | None  # τ² of `softki.posterior.shrinkage`; None for no shrinkage
-    edge: Edge | None  # see `softki.posterior.extrapolation`; None for no edge
-
-    def weights(self, x: Tensor) -> Tensor:
-        """s(x), (n, m)."""
-        return interpolation_weights(x, self.points, self.temperature)
-
-    def rooted(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """√α root·s(x), (n, r), whose products are covariances, and α(x), (n,)."""
-        rooted = linear(weights, self.root)
-        if self.target_variance is None:
-            return rooted, torch.ones_like(weights[:, 0])
-        shrinkage = share_kept(rooted.square().sum(1), self.target_variance)
-        return shrinkage.sqrt()[:, None] * rooted, shrinkage
-
-    def shrinkage(self, weights: Tensor) -> Tensor:
-        """α(x), (n,), given the weights."""
-        if self.target_variance is None:
-            return torch.ones_like(weights[:, 0])
-        return self.rooted(weights)[1]
-
-    def novelty(self, x: Tensor, weights: Tensor) -> Tensor:
-        """√(1 − κ²), (n,), given the weights."""
-        if self.edge is None:
-            return weights.new_zeros(len(x))
-        nearest = self.points[weights.argmax(1)]
-        return self.edge.novelty(torch.linalg.vector_norm(self._scaled(x) - nearest, dim=1))
-
-    def waves(self, x: Tensor, novelty: Tensor) -> Tensor:
-        """√(1 − κ²) φ(x), (n, w), given √(1 − κ²)."""
-        assert self.edge is not None
-        return novelty[:, None] * waves(self._scaled(x), self.edge.width)
-
-    def _scaled(self, x: Tensor) -> Tensor:
-        return x if self.temperature is None else x / self.temperature
-
-
 class Deviation(NamedTuple):
     """The deviation of draws from the mean, with ε and w standard normal."""
 
@@ -86,7 +43,7 @@ class Function:
     Results are in the precision and on the device of the coefficients.
     """
 
-    basis: Basis
+    posterior: Posterior
     coefficients: Tensor  # μ, (m, …)
     deviation: Deviation | None = None  # None for the mean
 
@@ -106,7 +63,7 @@ class Function:
         """
         if not isinstance(x, Tensor):
             x = as_tensor(x, "x")
-        points = self.basis.points
+        points = self.posterior.points
         size = chunk_rows(max(points.shape), points.device)
         first, *others = x.split(size)
         values = apply(first.to(points))
@@ -117,8 +74,8 @@ class Function:
         return result
 
     def _values(self, x: Tensor) -> Tensor:
-        weights = self.basis.weights(x)
-        return self._combined(x, weights, self.basis.shrinkage(weights))
+        weights = self.posterior._weights(x)
+        return self._combined(x, weights, self.posterior._shrinkage(weights))
 
     def _combined(self, x: Tensor, weights: Tensor, shrinkage: Tensor) -> Tensor:
         """f, given the weights and α."""
@@ -129,17 +86,17 @@ class Function:
         values = values + _times(shrinkage.sqrt(), deviation)
         if self.deviation.waves is None:
             return values
-        novelty = self.basis.novelty(x, weights)
+        novelty = self.posterior._novelty(x, weights)
         if not bool(novelty.any()):
             return values
-        return values + torch.tensordot(self.basis.waves(x, novelty), self.deviation.waves, 1)
+        return values + torch.tensordot(self.posterior._waves(x, novelty), self.deviation.waves, 1)
 
     def _gradient(self, x: Tensor) -> Tensor:
         """∂f/∂x = ∂f/∂x at fixed α + ∂f/∂α ∂α/∂x: one pass of m² operations for all columns."""
         with torch.inference_mode(False), torch.enable_grad():
             x = x.detach().clone().requires_grad_()
-            weights = self.basis.weights(x)
-            shrinkage = self.basis.shrinkage(weights)
+            weights = self.posterior._weights(x)
+            shrinkage = self.posterior._shrinkage(weights)
             fixed = shrinkage.detach().requires_grad_()
             values = self._combined(x, weights, fixed)
             columns = values.flatten(1).unbind(1)
@@ -245,16 +202,16 @@ class Posterior:
     @property
     def mean(self) -> Function:
         """The posterior mean, a function with values (n, t) and gradients (n, t, d)."""
-        return Function(self._basis, self.mean_coefficients)
+        return Function(self, self.mean_coefficients)
 
     def predict(self, x: Any) -> tuple[Tensor, Tensor]:
         """Mean (n, t) and variance of f (n,) at the rows of x (n, d)."""
 
         def moments(part: Tensor) -> Tensor:
-            weights = self._basis.weights(part)
-            rooted, shrinkage = self._basis.rooted(weights)
+            weights = self._weights(part)
+            rooted, shrinkage = self._rooted(weights)
             mean = shrinkage[:, None] * (weights @ self.mean_coefficients)
-            variance = rooted.square().sum(1) + self._basis.novelty(part, weights).square()
+            variance = rooted.square().sum(1) + self._novelty(part, weights).square()
             return torch.cat([mean, variance[:, None]], 1)
 
         result = self.mean.map(x, moments)
@@ -268,12 +225,12 @@ class Posterior:
         """cov(f(x), f(x')) between the rows of x (n, d) and of other (n', d): (n, n')."""
 
         def features(part: Tensor) -> Tensor:
-            weights = self._basis.weights(part)
-            rooted, _ = self._basis.rooted(weights)
+            weights = self._weights(part)
+            rooted, _ = self._rooted(weights)
             if self.edge is None:
                 return rooted
-            novelty = self._basis.novelty(part, weights)
-            return torch.cat([rooted, self._basis.waves(part, novelty)], 1)
+            novelty = self._novelty(part, weights)
+            return torch.cat([rooted, self._waves(part, novelty)], 1)
 
         left = self.mean.map(x, features)
         return left @ (left if other is None else self.mean.map(other, features)).T
@@ -296,8 +253,37 @@ class Posterior:
         coefficients = (self.root.T @ normal(len(self.root))).reshape(m, count, t)
         beyond = None if self.edge is None else normal(WAVES).reshape(WAVES, count, t)
         deviation = Deviation(coefficients, beyond)
-        return Function(self._basis, self.mean_coefficients[:, None], deviation)
+        return Function(self, self.mean_coefficients[:, None], deviation)
 
-    @property
-    def _basis(self) -> Basis:
-        return Basis(self.points, self.temperature, self.root, self.target_variance, self.edge)
+    def _weights(self, x: Tensor) -> Tensor:
+        """s(x), (n, m)."""
+        return interpolation_weights(x, self.points, self.temperature)
+
+    def _rooted(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """√α root·s(x), (n, r), whose products are covariances, and α(x), (n,)."""
+        rooted = linear(weights, self.root)
+        if self.target_variance is None:
+            return rooted, torch.ones_like(weights[:, 0])
+        shrinkage = share_kept(rooted.square().sum(1), self.target_variance)
+        return shrinkage.sqrt()[:, None] * rooted, shrinkage
+
+    def _shrinkage(self, weights: Tensor) -> Tensor:
+        """α(x), (n,), given the weights."""
+        if self.target_variance is None:
+            return torch.ones_like(weights[:, 0])
+        return self._rooted(weights)[1]
+
+    def _novelty(self, x: Tensor, weights: Tensor) -> Tensor:
+        """√(1 − κ²), (n,), given the weights."""
+        if self.edge is None:
+            return weights.new_zeros(len(x))
+        nearest = self.points[weights.argmax(1)]
+        return self.edge.novelty(torch.linalg.vector_norm(self._scaled(x) - nearest, dim=1))
+
+    def _waves(self, x: Tensor, novelty: Tensor) -> Tensor:
+        """√(1 − κ²) φ(x), (n, w), given √(1 − κ²)."""
+        assert self.edge is not None
+        return novelty[:, None] * waves(self._scaled(x), self.edge.width)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.temperature is None else x / self.temperature
