@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from softki.kernels.stationary import MAX_LENGTHSCALE
+
 # A size needs so many rows for each of its points, the first one apart.
 _ROWS_PER_POINT = 8
 
@@ -22,7 +24,7 @@ class Size:
     points: int
     batch_size: int | None
     steps: int
-    max_lengthscale: float = 3.0
+    max_lengthscale: float = MAX_LENGTHSCALE
 
     def within(self, rows: int) -> Size:
         """This size for few rows: no more points than a quarter of them, one step a row."""

@@ -27,7 +27,7 @@ class FitSettings:
 
     Attributes:
         points: m, the number of interpolation points; fewer where the rows are fewer.
-        kernel: a name from `softki.kernels.stationary.KERNELS`, one of its kernels, or any
+        kernel: a name from `softki.kernels.KERNELS`, a kernel of `softki.kernels`, or any
             `gpytorch.kernels.Kernel`.
         max_lengthscale: the cap on the lengthscales of a kernel that is given by name, in units of
             x/T, in which rows lie about 7 apart at first.
