@@ -71,7 +71,16 @@ def _pixels(A: Tensor) -> Tensor:
 
 
 def cholesky(A: Tensor) -> tuple[Tensor, Tensor]:
-    """The lower factor of A (m, m), and LAPACK's info."""
+    """The lower factor of A (m, m), and LAPACK's info, which is not 0 where there is none.
+
+    Example:
+        >>> cholesky(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))[0]
+        tensor([[2., 0.],
+                [1., 1.]])
+    """
+    if A.is_cuda:
+        L, info = torch.linalg.cholesky_ex(A)
+        return L, info
     m = len(A)
     column = m * A.element_size()
     if column % _PAGE or column > _LONGEST:

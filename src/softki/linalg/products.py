@@ -16,12 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from softki.linalg import _cpu_tricks
+from softki.linalg._cpu_tricks import cholesky as cholesky
 from softki.linalg.cuda import triton_trouble
 
 _BLOCKS = 4
 # Numbers of columns on a CPU and of rows on a GPU from which on blocks pay.
 _MANY_POINTS, _MANY_ROWS = 256, 1 << 14
-# The size of the blocks that an inverse begins with, and the largest matrix inverted so.
+# The size of the blocks that an inverse begins with, and the largest matrix to invert by them.
 _BASE, _MAX_INVERSE = 16, 2048
 
 
@@ -75,26 +76,28 @@ def gram_and_cross(A: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
         A = A.to(Y.dtype)
         return gram(A), A.T @ Y
     rows = A.T.contiguous().to(Y.dtype)  # in this order, which is faster
-    return gram(rows.T), rows @ Y
+    if len(rows) < _MANY_POINTS or _recorded(A):
+        return rows @ rows.T, rows @ Y
+    return _gram_of_rows(rows), rows @ Y
 
 
 def _gram_of_columns(A: Tensor) -> Tensor:
     m = A.shape[1]
     result = A.new_empty(m, m)
-    for part in _parts(m):
-        below = slice(part.start, m)
-        result[below, part] = A[:, below].T @ A[:, part]
-        result[part, below] = result[below, part].T
+    for i in range(_BLOCKS):
+        start, end = m * i // _BLOCKS, m * (i + 1) // _BLOCKS
+        result[start:, start:end] = A[:, start:].T @ A[:, start:end]
+        result[start:end, start:] = result[start:, start:end].T
     return result
 
 
 def _gram_of_rows(rows: Tensor) -> Tensor:
     m = len(rows)
     result = rows.new_empty(m, m)
-    for part in _parts(m):
-        until, before = slice(0, part.stop), slice(0, part.start)
-        torch.mm(rows[part], rows[until].T, out=result[part, until])
-        result[before, part] = result[part, before].T
+    for i in range(_BLOCKS):
+        start, end = m * i // _BLOCKS, m * (i + 1) // _BLOCKS
+        torch.mm(rows[start:end], rows[:end].T, out=result[start:end, :end])
+        result[:start, start:end] = result[start:end, :start].T
     return result
 
 
@@ -113,28 +116,13 @@ def congruence(L: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
         return left, left @ L
     upper = L.T.contiguous()
     right, result = L.new_empty(m, m), L.new_empty(m, m)  # GL, LᵀGL
-    for part in _parts(m):
-        beyond = slice(part.start, m)
-        torch.mm(G[:, beyond], upper[part, beyond].T, out=right[:, part])
-    for part in _parts(m):
-        beyond, until, before = slice(part.start, m), slice(0, part.stop), slice(0, part.start)
-        torch.mm(upper[part, beyond], right[beyond, until], out=result[part, until])
-        result[before, part] = result[part, before].T
+    ends = [m * i // _BLOCKS for i in range(_BLOCKS + 1)]
+    for start, end in pairwise(ends):
+        torch.mm(G[:, start:], upper[start:end, start:].T, out=right[:, start:end])
+    for start, end in pairwise(ends):
+        torch.mm(upper[start:end, start:], right[start:, :end], out=result[start:end, :end])
+        result[:start, start:end] = result[start:end, :start].T
     return right.T, result
-
-
-def cholesky(A: Tensor) -> tuple[Tensor, Tensor]:
-    """The lower factor of A (m, m), and LAPACK's info, which is not 0 where there is none.
-
-    Example:
-        >>> cholesky(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))[0]
-        tensor([[2., 0.],
-                [1., 1.]])
-    """
-    if not A.is_cuda:
-        return _cpu_tricks.cholesky(A)
-    L, info = torch.linalg.cholesky_ex(A)
-    return L, info
 
 
 def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:
@@ -203,9 +191,3 @@ def _diagonal_blocks(L: Tensor, size: int) -> Tensor:
 def _recorded(*tensors: Tensor) -> bool:
     """True where autograd records, which products that are written into place do not allow."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
-def _parts(m: int) -> list[slice]:
-    """The slices of m columns that are blocks."""
-    ends = [m * i // _BLOCKS for i in range(_BLOCKS + 1)]
-    return [slice(start, end) for start, end in pairwise(ends)]
