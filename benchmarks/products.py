@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from uci import print_versions
 
-from softki.linalg.products import cholesky_on_cpu, cross, linear
+from softki.linalg.products import cholesky, cross, linear
 from softki.training.runtime import prepared
 
 
@@ -60,7 +60,7 @@ def main() -> None:
             A = torch.randn(m, m, dtype=torch.float64)
             A = A @ A.T / m + torch.eye(m)
             plain = partial(torch.linalg.cholesky_ex, A, upper=True)
-            compare(f"upper Cholesky factor, m = {m}", partial(cholesky_on_cpu, A), plain)
+            compare(f"upper Cholesky factor, m = {m}", partial(cholesky, A), plain)
 
 
 if __name__ == "__main__":

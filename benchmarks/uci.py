@@ -20,7 +20,7 @@ import softki
 from softki.bench import datasets
 from softki.data import split_indices
 from softki.interpolation import backends
-from softki.kernels import stationary as kernels
+from softki.kernels import matrix as kernels
 from softki.linalg import products
 from softki.metrics import coverage, gaussian_nll, rmse
 

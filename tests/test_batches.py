@@ -44,3 +44,7 @@ def test_a_batch_is_a_function_of_seed_and_step() -> None:
 def test_data_checks_its_shapes() -> None:
     with pytest.raises(InvalidInputError, match=r"y of shape \(n, t\), got \(3, 1\) and \(3,\)"):
         Data(torch.zeros(3, 1), torch.zeros(3))
+    with pytest.raises(InvalidInputError, match=r"noise_std must have the shape \(3,\).*\(2,\)"):
+        Data(torch.zeros(3, 1), torch.zeros(3, 1), torch.ones(2))
+    with pytest.raises(InvalidInputError, match=r"noise_std must have the shape \(3,\).*\(3, 1\)"):
+        Data(torch.zeros(3, 1), torch.zeros(3, 1), torch.ones(3, 1))

@@ -4,6 +4,7 @@ import mpmath
 import pytest
 import torch
 
+from softki.exceptions import InvalidInputError
 from softki.likelihood import likelihood_gradient, log_marginal_likelihood
 from softki.statistics import Features, GramStatistics, SquareRootStatistics, Statistics
 
@@ -79,3 +80,26 @@ def test_the_square_root_form_needs_no_digits_for_many_rows_and_little_noise(
     trace = sum(inverse[i, i] for i in range(40))
     noise = float((trace - (u.T * u)[0]) / (2 * repeats))
     assert float(ours.noise) == pytest.approx(noise, rel=tolerance)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_noise_may_be_a_number(form: type[Statistics]) -> None:
+    p = dense.problem(n=40, m=6)
+    statistics = form.from_block(Features(p.S, p.Y))
+    as_tensor = torch.tensor(0.1, dtype=F64)
+    for function in (log_marginal_likelihood, likelihood_gradient):
+        with pytest.raises(InvalidInputError, match=r"noise_variance must be above 0, got -0\.1"):
+            function(p.K, statistics, -0.1)
+    value = log_marginal_likelihood(p.K, statistics, 0.1)
+    assert torch.equal(value, log_marginal_likelihood(p.K, statistics, as_tensor))
+    gradient = likelihood_gradient(p.K, statistics, 0.1)
+    assert torch.equal(gradient.kernel, likelihood_gradient(p.K, statistics, as_tensor).kernel)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_statistics_of_other_points_are_refused(form: type[Statistics]) -> None:
+    p = dense.problem(n=40, m=6)
+    statistics = form.from_block(Features(p.S, p.Y))
+    for function in (log_marginal_likelihood, likelihood_gradient):
+        with pytest.raises(InvalidInputError, match="over 6 points, and K has 5: take them"):
+            function(p.K[:5, :5], statistics, 0.1)

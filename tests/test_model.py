@@ -44,6 +44,41 @@ def test_a_composed_gpytorch_kernel_gets_gradients() -> None:
     assert all(bool((p.grad != 0).all()) for p in model.kernel.parameters())
 
 
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (Matern32(3), "the kernel is for 3 columns, the points have 2"),
+        (gpytorch.kernels.RBFKernel(ard_num_dims=3), "RBFKernel .* give it ard_num_dims=2"),
+        (
+            gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=5)),
+            "ScaleKernel .* 2 columns: give it ard_num_dims=2",
+        ),
+        (
+            gpytorch.kernels.RBFKernel(active_dims=(0,))
+            + gpytorch.kernels.RBFKernel(active_dims=(1, 2)),
+            r"AdditiveKernel has active_dims=\(1, 2\).* between 0 and 1",
+        ),
+        (
+            gpytorch.kernels.RBFKernel(ard_num_dims=2, active_dims=(1,)),
+            "or as many as its active_dims",
+        ),
+        (gpytorch.kernels.RBFKernelGrad(), "derivative kernels do not serve here"),
+    ],
+)
+def test_a_kernel_for_other_columns_is_refused(kernel: torch.nn.Module, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        SoftKI(torch.randn(3, 2), kernel.double())
+
+
+def test_a_kernel_of_some_columns_serves() -> None:
+    kernel = gpytorch.kernels.RBFKernel(ard_num_dims=1, active_dims=(1,)).double()
+    z = torch.randn(3, 2, dtype=F64)
+    other = gpytorch.kernels.RBFKernel().double()
+    torch.testing.assert_close(
+        SoftKI(z, kernel, jitter=0.0).kernel_matrix(), other(z[:, 1:]).to_dense()
+    )
+
+
 def test_errors() -> None:
     z = torch.zeros(3, 2)
     with pytest.raises(InvalidInputError, match=r"shape \(\) or \(2,\), got \(3,\)"):

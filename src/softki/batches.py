@@ -1,4 +1,4 @@
-"""The rows of a data set, and the batches that training and prediction take of them."""
+"""The rows of a data set, and the batches of them that training and prediction work on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softki.exceptions import InvalidInputError
 
 
 class Batch(NamedTuple):
-    """Some rows of the data, standardised."""
+    """Some standardised rows of the data."""
 
     x: Tensor  # (n, d)
     y: Tensor  # (n, t)
@@ -23,7 +23,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """All rows, on one device. Parts of it are gathered when they are asked for."""
+    """All rows, on one device; a batch of them is gathered when it is asked for."""
 
     x: Tensor  # (n, d)
     y: Tensor  # (n, t)
@@ -34,6 +34,11 @@ class Data:
             raise InvalidInputError(
                 "Data needs x of shape (n, d) and y of shape (n, t), got "
                 f"{tuple(self.x.shape)} and {tuple(self.y.shape)}"
+            )
+        if self.noise_std is not None and self.noise_std.shape != (len(self.x),):
+            raise InvalidInputError(
+                f"noise_std must have the shape ({len(self.x)},), one of each row, got "
+                f"{tuple(self.noise_std.shape)}"
             )
 
     def __len__(self) -> int:
@@ -90,7 +95,7 @@ class Minibatches:
         return self._data.take(self.index(step))
 
     def index(self, step: int) -> Tensor:
-        """Where the rows of that batch are in the data."""
+        """The positions of the rows of that batch in the data."""
         epoch, position = divmod(step, len(self._index) // self._size)
         if epoch != self._epoch:
             order = np.random.default_rng([self._seed, epoch]).permutation(len(self._index))
@@ -99,14 +104,14 @@ class Minibatches:
         return self._order[position * self._size : (position + 1) * self._size]
 
     def close(self) -> None:
-        """Nothing is read in the background."""
+        """Do nothing, as nothing is read in the background."""
 
 
 def chunk_rows(width: int, device: torch.device) -> int:
-    """Rows to hold at once, where the width is the larger of m and d.
+    """The number of rows to hold at once, where the width is the larger of m and d.
 
-    On a GPU each float64 array of that size has 512 MB. On a CPU it stays in the cache where it
-    can: twice as many rows as the width, with 4 to 32 MB; a few such arrays are alive at a time.
+    A few arrays of rows × width are alive at a time. On a GPU each has 512 MB in float64; on a CPU
+    it has twice as many rows as the width, between 4 and 32 MB, to stay in the cache where it can.
     """
     if device.type == "cuda":
         return max(256, (1 << 26) // width)

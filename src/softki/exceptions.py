@@ -13,11 +13,11 @@ class SoftKIError(Exception):
 
 
 class InvalidInputError(SoftKIError, ValueError):
-    """The data or a parameter cannot be used; the message names it and says what to do."""
+    """Data or a parameter that cannot be used; the message names it and says what to do."""
 
 
 class InvalidTypeError(InvalidInputError, TypeError):
-    """The data is of a kind that cannot be used; the message says how to convert it."""
+    """Data of a type that cannot be used; the message says how to convert it."""
 
 
 class NumericalError(SoftKIError, ArithmeticError):

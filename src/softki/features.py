@@ -14,8 +14,8 @@ from torch import Tensor
 
 from softki.batches import Batch
 from softki.exceptions import InvalidInputError
-from softki.interpolation.backends import Backend, Interpolated, WeightGradient, backend_for
-from softki.interpolation.weights import check_columns
+from softki.interpolation.backends import Backend, backend_for
+from softki.interpolation.weights import Interpolated, WeightGradient, check_columns
 from softki.model import SoftKI
 from softki.statistics import Features, GramStatistics
 

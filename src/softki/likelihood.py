@@ -10,18 +10,20 @@ from torch import Tensor
 from softki.linalg.products import gram
 from softki.solvers import (
     Solution,
+    Solver,
     Whitened,
     factorise,
+    noise_tensor,
+    solve,
     solve_factorised,
     solve_qr,
-    solve_whitened,
     whitened_log_likelihood,
 )
 from softki.statistics import SquareRootStatistics, Statistics
 
 
 class LikelihoodGradient(NamedTuple):
-    """−log p, differentiated where the statistics meet the parameters."""
+    """The gradient of −log p where the statistics meet the parameters."""
 
     log_likelihood: Tensor  # log p(y), summed over targets
     solution: Solution  # the posterior of u, which ∂/∂S needs
@@ -29,15 +31,24 @@ class LikelihoodGradient(NamedTuple):
     noise: Tensor  # −∂ log p/∂β²
 
 
-def log_marginal_likelihood(K: Tensor, statistics: Statistics, noise_variance: Tensor) -> Tensor:
-    """log p(y) of all the rows behind the statistics, summed over targets."""
-    log_likelihood = _solve(K, statistics, noise_variance).log_likelihood
+def log_marginal_likelihood(
+    K: Tensor, statistics: Statistics, noise_variance: Tensor | float
+) -> Tensor:
+    """log p(y) of all the rows behind the statistics, summed over targets.
+
+    Args:
+        K: covariance of u, (m, m).
+        statistics: statistics of the rows, in either form.
+        noise_variance: β².
+    """
+    solver: Solver = "qr" if isinstance(statistics, SquareRootStatistics) else "whitened"
+    log_likelihood = solve(K, statistics, noise_variance, solver).log_likelihood
     assert log_likelihood is not None
     return log_likelihood
 
 
 def likelihood_gradient(
-    K: Tensor, statistics: Statistics, noise_variance: Tensor
+    K: Tensor, statistics: Statistics, noise_variance: Tensor | float
 ) -> LikelihoodGradient:
     """log p and the gradient of −log p with respect to K and β².
 
@@ -49,6 +60,8 @@ def likelihood_gradient(
     No inverse of K appears: the textbook ½[K⁻¹ − K⁻¹(P + μμᵀ)K⁻¹] loses as many digits as K's
     condition number has.
     """
+    statistics.check_points(len(K))
+    noise_variance = noise_tensor(noise_variance, K)
     if isinstance(statistics, SquareRootStatistics):
         solution = solve_qr(K, statistics, noise_variance)
         assert solution.log_likelihood is not None
@@ -93,9 +106,11 @@ class GramGradient:
 def _square_root_gradient(
     K: Tensor, statistics: SquareRootStatistics, noise_variance: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """With M = β²I + Rs K Rsᵀ of size r, and no difference of terms that nearly cancel.
+    """−∂ log p/∂K and −∂ log p/∂β² without a difference of terms that nearly cancel.
 
-    A = Rsᵀ M⁻¹ Rs,   a = Rsᵀ M⁻¹ C,   2 ∂/∂β² = t [ tr M⁻¹ + (n − r)/β² ] − ‖M⁻¹C‖²
+    With M = β²I + Rs K Rsᵀ, (r, r),
+
+        A = Rsᵀ M⁻¹ Rs,   a = Rsᵀ M⁻¹ C,   2 ∂/∂β² = t [ tr M⁻¹ + (n − r)/β² ] − ‖M⁻¹C‖²
     """
     Rs, m, t = statistics.weights_factor, statistics.points, statistics.targets
     M = Rs @ K @ Rs.T
@@ -107,9 +122,3 @@ def _square_root_gradient(
     rest = (statistics.count - len(M)) / noise_variance
     noise = t * (M_inverse.trace() + rest) - (M_inverse @ statistics.targets_factor).square().sum()
     return (t * A - a @ a.T) / 2, noise / 2
-
-
-def _solve(K: Tensor, statistics: Statistics, noise_variance: Tensor) -> Solution:
-    if isinstance(statistics, SquareRootStatistics):
-        return solve_qr(K, statistics, noise_variance)
-    return solve_whitened(K, statistics, noise_variance)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from softki.exceptions import InvalidInputError
 from softki.interpolation.weights import interpolation_weights
-from softki.kernels.stationary import StationaryKernel, kernel_matrix
+from softki.kernels.matrix import check_columns, kernel_matrix
 from softki.validation.parameters import as_double, check_above
 
 
@@ -22,11 +22,11 @@ class SoftKI(nn.Module):
 
     Args:
         points: z, (m, d), in units of x/T.
-        kernel: one of `softki.kernels.stationary`, or any `gpytorch.kernels.Kernel`, in float64.
+        kernel: a kernel of `softki.kernels`, or any `gpytorch.kernels.Kernel`, in float64.
         temperature: T of shape () for one temperature or (d,) for one per dimension; None
             for the interpolation without temperature.
-        noise_variance: β², where it starts.
-        jitter: added to the diagonal of K, relative to its mean: a part of the model.
+        noise_variance: initial value of β².
+        jitter: addition to the diagonal of K, relative to its mean; a part of the model.
     """
 
     # β² never falls below this: 0.03% of the standard deviation of a standardised target.
@@ -43,11 +43,8 @@ class SoftKI(nn.Module):
         super().__init__()
         if points.ndim != 2 or points.numel() == 0:
             raise InvalidInputError(f"points must have the shape (m, d), got {tuple(points.shape)}")
-        if isinstance(kernel, StationaryKernel) and kernel.dimension != points.shape[1]:
-            raise InvalidInputError(
-                f"the kernel is for {kernel.dimension} columns, the points have {points.shape[1]}"
-            )
         self.points = nn.Parameter(points.detach().double().clone())
+        check_columns(kernel, self.points)
         self.kernel = kernel
         self.jitter = jitter
         self.raw_noise_variance = nn.Parameter(

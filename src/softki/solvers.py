@@ -24,9 +24,9 @@ from torch import Tensor
 
 from softki.exceptions import ConvergenceWarning, InvalidInputError, NumericalError
 from softki.linalg.conjugate_gradients import conjugate_gradients
-from softki.linalg.products import cholesky_on_cpu, congruence, lower_solver
+from softki.linalg.products import cholesky, congruence, lower_solver
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
-from softki.validation.parameters import check_choice
+from softki.validation.parameters import as_double, check_above, check_choice
 
 _CG_ITERATIONS = 1000
 
@@ -44,7 +44,7 @@ class Solution(NamedTuple):
 def solve(
     K: Tensor,
     statistics: Statistics,
-    noise_variance: Tensor,
+    noise_variance: Tensor | float,
     solver: Solver = "qr",
     tolerance: float = 1e-4,
 ) -> Solution:
@@ -52,13 +52,15 @@ def solve(
 
     Args:
         K: covariance of u, (m, m).
-        statistics: of the data; `qr` needs the square-root form, the others take either.
+        statistics: statistics of the data; `qr` needs the square-root form, the others take either.
         noise_variance: β².
         solver: `qr` (square-root form, the most accurate), `whitened` (Cholesky of B from the
             Gram form, the fastest), or the paper's `cholesky`, `solve` (LU) and `cg` on Ĉ.
-        tolerance: of `cg`.
+        tolerance: relative residual at which `cg` stops.
     """
     check_choice("solver", solver, get_args(Solver))
+    statistics.check_points(len(K))
+    noise_variance = noise_tensor(noise_variance, K)
     if solver == "qr":
         if not isinstance(statistics, SquareRootStatistics):
             raise InvalidInputError("the solver 'qr' needs SquareRootStatistics")
@@ -66,6 +68,14 @@ def solve(
     if solver == "whitened":
         return solve_whitened(K, statistics, noise_variance)
     return _solve_paper_system(K, statistics, noise_variance, solver, tolerance)
+
+
+def noise_tensor(noise_variance: Tensor | float, K: Tensor) -> Tensor:
+    """β² as a tensor on the device of K; a number must be positive."""
+    if isinstance(noise_variance, Tensor):
+        return noise_variance
+    check_above("noise_variance", as_double(noise_variance), 0.0)
+    return K.new_tensor(noise_variance)
 
 
 def statistics_for(solver: Solver) -> type[GramStatistics] | type[SquareRootStatistics]:
@@ -104,7 +114,7 @@ def solve_whitened(K: Tensor, statistics: Statistics, noise_variance: Tensor) ->
 
 @dataclass
 class Whitened:
-    """The posterior of u, and what else log p and its gradient need."""
+    """The posterior of u, with the matrices from which log p and its gradient follow."""
 
     mean: Tensor  # μ, (m, t)
     root: Tensor  # (m, m)
@@ -146,12 +156,9 @@ def factorise(matrix: Tensor, name: str) -> Tensor:
 
     Nothing can be read back while a CUDA graph is captured: there, a failure gives NaN.
     """
-    if matrix.is_cuda:
-        L, info = torch.linalg.cholesky_ex(matrix)
-        if torch.cuda.is_current_stream_capturing():
-            return L.masked_fill_(info.bool(), torch.nan)
-    else:
-        L, info = cholesky_on_cpu(matrix)
+    L, info = cholesky(matrix)
+    if matrix.is_cuda and torch.cuda.is_current_stream_capturing():
+        return L.masked_fill_(info.bool(), torch.nan)
     if int(info) != 0 or not bool(L.diagonal().isfinite().all()):
         raise NumericalError(f"{name} is not positive definite in {matrix.dtype}")
     return L

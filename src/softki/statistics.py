@@ -1,4 +1,4 @@
-"""The data as SoftKI sees it: statistics that add.
+"""The sufficient statistics of the data, which add.
 
 With S the weights of n rows (each row of S and Y divided by its relative noise σᵢ, where one
 is known), everything a posterior, a likelihood or a gradient needs is
@@ -25,7 +25,7 @@ from torch import Tensor
 from softki.exceptions import InvalidInputError
 from softki.linalg.products import gram_and_cross
 
-# Rows of a block that a QR is worth, for each of its columns.
+# The rows that a block has for each of its columns before it gets a QR.
 _TALL = 8
 
 
@@ -39,7 +39,7 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Statistics(ABC):
-    """What n rows with t targets tell about the m values u; combine two with `+`."""
+    """Sufficient statistics of n rows with t targets for the m values u; combine two with `+`."""
 
     count: int  # n
     log_noise: float  # Σ log σᵢ²
@@ -93,6 +93,14 @@ class Statistics(ABC):
     def targets(self) -> int:
         """t, the number of targets."""
         return self.shape[1]
+
+    def check_points(self, count: int) -> None:
+        """Raise unless these are statistics of the weights over this number of points."""
+        if self.shape[0] != count:
+            raise InvalidInputError(
+                f"the statistics are of weights over {self.shape[0]} points, and K has {count}: "
+                "take them from the weights of the same model"
+            )
 
     def _check_same_shape(self, other: Statistics) -> None:
         if type(self) is not type(other) or self.shape != other.shape:

@@ -14,9 +14,11 @@ from softki import Event, FitSettings, SoftKIRegressor, fit, load
 from softki.batches import Batch, Data
 from softki.data import robot_arm
 from softki.interpolation import backends
-from softki.interpolation.backends import Backend, PlainBackend, WeightGradient, backend_for
-from softki.kernels import stationary as kernels
-from softki.kernels.stationary import KERNELS, Matern32, kernel_matrix
+from softki.interpolation.backends import Backend, PlainBackend, backend_for
+from softki.interpolation.weights import WeightGradient
+from softki.kernels import matrix as kernels
+from softki.kernels.matrix import kernel_matrix
+from softki.kernels.stationary import KERNELS, Matern32
 from softki.linalg import products
 from softki.linalg.products import gram, lower_solver
 from softki.model import SoftKI

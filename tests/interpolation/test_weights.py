@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
+from softki.exceptions import InvalidInputError
 from softki.interpolation.weights import interpolation_weights
 
 import dense
@@ -101,3 +102,21 @@ def test_float32_gradient_with_points_near_rows() -> None:
 
     expected = gradient(F64, dense.weights)
     assert relative_error(gradient(torch.float32, interpolation_weights), expected) < 1e-5
+
+
+def test_errors() -> None:
+    x, z = torch.randn(5, 2), torch.randn(3, 2)
+    whole = torch.arange(10).reshape(5, 2)
+    with pytest.raises(InvalidInputError, match=r"x has the type torch.int64.*pass x.double\(\)"):
+        interpolation_weights(whole, z)
+    with pytest.raises(InvalidInputError, match=r"z has the type torch.int64.*pass z.double\(\)"):
+        interpolation_weights(x, whole)
+    with pytest.raises(InvalidInputError, match=r"float32 and z has torch.float64: give"):
+        interpolation_weights(x, z.double())
+    with pytest.raises(InvalidInputError, match=r"x must have the shape \(n, 2\), got \(5, 3\)"):
+        interpolation_weights(torch.randn(5, 3), z)
+    with pytest.raises(InvalidInputError, match=r"z must have the shape \(m, d\), got \(2,\)"):
+        interpolation_weights(x, z[0])
+    torch.testing.assert_close(
+        interpolation_weights(whole, z, torch.tensor(2.0)), interpolation_weights(whole / 2, z)
+    )

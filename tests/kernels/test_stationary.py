@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import gpytorch
 import pytest
 import torch
 
+from softki.estimator.defaults import Size
 from softki.exceptions import InvalidInputError
+from softki.kernels.matrix import kernel_matrix
 from softki.kernels.stationary import (
     KERNELS,
     RBF,
     Matern32,
     StationaryKernel,
-    kernel_matrix,
     make_kernel,
 )
+from softki.training.settings import FitSettings
 
 from dense import F64
 
@@ -32,7 +37,7 @@ def z() -> torch.Tensor:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_agrees_with_gpytorch_in_value_and_gradient(name: str, z: torch.Tensor) -> None:
-    lengthscale = torch.tensor([0.5, 1.0, 3.0], dtype=F64)
+    lengthscale = torch.tensor([0.5, 1.0, 2.5], dtype=F64)
     theirs = gpytorch.kernels.ScaleKernel(GPYTORCH[name]()).double()
     theirs.base_kernel.lengthscale, theirs.outputscale = lengthscale, 2.5
     ours = make_kernel(name, 3)
@@ -77,16 +82,25 @@ def test_coincident_points_have_finite_gradients(name: str) -> None:
 
 
 def test_lengthscale_stays_under_its_cap(z: torch.Tensor) -> None:
-    kernel = Matern32(3, lengthscale=4.9)
+    kernel = Matern32(3, lengthscale=2.9)
     optimizer = torch.optim.Adam([kernel.raw_lengthscale], lr=1.0)
     for _ in range(50):
         optimizer.zero_grad()
         (-kernel(z).sum()).backward()
         optimizer.step()
-    assert bool(((kernel.lengthscale > 4.99) & (kernel.lengthscale <= 5)).all())
+    assert bool(((kernel.lengthscale > 2.99) & (kernel.lengthscale <= 3)).all())
     assert Matern32(2, lengthscale=7.0, max_lengthscale=10.0).lengthscale.tolist() == [7.0, 7.0]
     with pytest.raises(InvalidInputError, match="between 0 and max_lengthscale"):
-        RBF(2, lengthscale=5.0)
+        RBF(2, lengthscale=3.0)
+
+
+def test_the_cap_of_a_kernel_is_that_of_a_fit() -> None:
+    assert (
+        Matern32(2).max_lengthscale
+        == FitSettings().max_lengthscale
+        == Size(1, 1, 1).max_lengthscale
+    )
+    assert make_kernel("rbf", 2).max_lengthscale == 3.0
 
 
 def test_gpytorch_kernels_serve_composed_ones_too(z: torch.Tensor) -> None:
@@ -99,6 +113,20 @@ def test_gpytorch_kernels_serve_composed_ones_too(z: torch.Tensor) -> None:
     assert all(parameter.dtype == torch.float32 for parameter in theirs.parameters())
     expected = theirs.double()(z).to_dense()
     torch.testing.assert_close(kernel_matrix(copied, z), expected)
+
+
+def test_gpytorch_is_recognised_without_being_imported() -> None:
+    code = (
+        "import sys\n"
+        "from softki import FitSettings, SoftKIRegressor\n"
+        "FitSettings(kernel='rbf'), SoftKIRegressor()\n"
+        "heavy = {'gpytorch', 'linear_operator', 'sklearn.cluster'}\n"
+        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()\n"
+        "from gpytorch.kernels import RBFKernel\n"
+        "FitSettings(kernel=RBFKernel())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_names() -> None:
@@ -121,7 +149,7 @@ def test_setters_take_numbers_and_check_them() -> None:
     kernel.lengthscale, kernel.outputscale = 2.0, 3.0
     assert kernel.lengthscale.tolist() == pytest.approx([2.0, 2.0])
     assert float(kernel.outputscale.detach()) == pytest.approx(3.0)
-    with pytest.raises(InvalidInputError, match="between 0 and max_lengthscale = 5"):
+    with pytest.raises(InvalidInputError, match="between 0 and max_lengthscale = 3"):
         kernel.lengthscale = torch.tensor([1.0, 6.0])
     with pytest.raises(InvalidInputError, match="outputscale must be above 0, got -1"):
         Matern32(2, outputscale=-1.0)
@@ -147,3 +175,36 @@ def test_the_covariance_in_few_passes_equals_the_one_by_autograd(name: str, twic
         strict=True,
     ):
         torch.testing.assert_close(ours, exactly, rtol=1e-9, atol=1e-9)
+
+
+class Flat(Matern32):
+    """Another correlation under the name of a kernel that has a profile."""
+
+    def correlation(self, r: torch.Tensor) -> torch.Tensor:
+        return 1 / (1 + r.square())
+
+
+class Shifted(RBF):
+    """Another covariance altogether."""
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return super().forward(z) + 1
+
+
+class Wide(Flat):
+    """A profile of its own, which is used."""
+
+    def profile(self, r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.full_like(r, 0.5), torch.zeros_like(r)
+
+
+def test_a_subclass_is_computed_by_what_it_overrides(z: torch.Tensor) -> None:
+    r = (z[:, None] - z[None]).norm(dim=-1)
+    torch.testing.assert_close(kernel_matrix(Flat(3), z), 1 / (1 + r.square()))
+    torch.testing.assert_close(kernel_matrix(Shifted(3), z), 1 + torch.exp(-r.square() / 2))
+    torch.testing.assert_close(kernel_matrix(Wide(3), z), torch.full_like(r, 0.5))
+    points = z.clone().requires_grad_()
+    kernel_matrix(Flat(3), points).sum().backward()
+    exactly = z.clone().requires_grad_()
+    Flat(3)(exactly).sum().backward()
+    torch.testing.assert_close(points.grad, exactly.grad)

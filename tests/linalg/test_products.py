@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from softki.linalg import products
+from softki.linalg import _cpu_tricks, products
 from softki.linalg.products import (
-    cholesky_on_cpu,
+    cholesky,
     congruence,
     cross,
     gram,
@@ -64,8 +64,8 @@ def onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Convolutions also where they are not faster, and also for a small product."""
     if not (torch.backends.mkldnn.is_available() and hasattr(torch.backends.mkldnn, "conv")):
         pytest.skip("this torch has no oneDNN, or does not tell its precision")
-    monkeypatch.setattr(products, "_has_onednn", lambda: True)
-    monkeypatch.setattr(products, "_MANY_PRODUCTS", 1)
+    monkeypatch.setattr(_cpu_tricks, "_has_onednn", lambda: True)
+    monkeypatch.setattr(_cpu_tricks, "MANY_PRODUCTS", 1)
 
 
 @pytest.mark.usefixtures("onednn")
@@ -74,7 +74,7 @@ def onednn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_product_is_as_exact_by_convolution(shape: tuple[int, int, int], threads: int) -> None:
     n, k, m = shape
     A, B, bias = torch.randn(n, k), torch.randn(m, k), torch.randn(m)
-    assert products._convolves(n * k * m, A, B) == (n > 3)
+    assert _cpu_tricks.convolution_pays(A, B) == (n > 3)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -92,21 +92,25 @@ def test_a_product_is_as_exact_by_convolution(shape: tuple[int, int, int], threa
 @pytest.mark.usefixtures("onednn")
 def test_what_is_not_left_to_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     A, B = torch.randn(2048, 128), torch.randn(256, 128)
-    count = 2048 * 128 * 256
-    assert products._convolves(count, A, B)
-    assert not products._convolves(count, A.double(), B.double())
-    assert not products._convolves(count, A[:200], B)  # few rows
-    assert not products._convolves(count, A[:, :8], B[:, :8])  # a small image
-    assert not products._convolves(count, A, B.requires_grad_())
+    assert _cpu_tricks.convolution_pays(A, B)
+    assert not _cpu_tricks.convolution_pays(A.double(), B.double())
+    assert not _cpu_tricks.convolution_pays(A[:200], B)  # few rows
+    assert not _cpu_tricks.convolution_pays(A[:, :8], B[:, :8])  # a small image
+    assert not _cpu_tricks.convolution_pays(A, B.requires_grad_())
     with torch.no_grad():
-        assert products._convolves(count, A, B)
+        assert _cpu_tricks.convolution_pays(A, B)
         torch.backends.mkldnn.set_flags(_enabled=False)
         try:
-            assert not products._convolves(count, A, B)
+            assert not _cpu_tricks.convolution_pays(A, B)
         finally:
             torch.backends.mkldnn.set_flags(_enabled=True)
-        monkeypatch.setattr(products, "_MANY_PRODUCTS", count + 1)
-        assert not products._convolves(count, A, B)
+
+    convolved: list[int] = []
+    monkeypatch.setattr(_cpu_tricks, "convolved", lambda A, B, bias: convolved.append(len(A)))
+    monkeypatch.setattr(_cpu_tricks, "MANY_PRODUCTS", 2048 * 128 * 256)
+    linear(A, B.detach())
+    linear(A[:2047], B.detach())  # one row fewer
+    assert convolved == [2048]
 
 
 @pytest.mark.usefixtures("onednn")
@@ -116,7 +120,7 @@ def test_fewer_bits_are_not_asked_for() -> None:
     convolutions = torch.backends.mkldnn.conv  # type: ignore[attr-defined]
     convolutions.fp32_precision = "bf16"
     try:
-        assert not products._convolves(2048 * 128 * 256, A, B)
+        assert not _cpu_tricks.convolution_pays(A, B)
     finally:
         convolutions.fp32_precision = "none"
 
@@ -128,12 +132,12 @@ def test_a_torch_that_does_not_tell_its_precision(monkeypatch: pytest.MonkeyPatc
             return True
 
     monkeypatch.setattr(torch.backends, "mkldnn", Backend)
-    products._has_onednn.cache_clear()
+    _cpu_tricks._has_onednn.cache_clear()
     try:
-        assert not products._has_onednn()
+        assert not _cpu_tricks._has_onednn()
         assert linear(torch.randn(2048, 128), torch.randn(256, 128)).shape == (2048, 256)
     finally:
-        products._has_onednn.cache_clear()
+        _cpu_tricks._has_onednn.cache_clear()
 
 
 @pytest.mark.usefixtures("onednn")
@@ -141,7 +145,7 @@ def test_a_torch_that_does_not_tell_its_precision(monkeypatch: pytest.MonkeyPatc
 def test_a_cross_product_is_as_exact_by_convolution(shape: tuple[int, int, int]) -> None:
     n, k, m = shape
     A, B = torch.randn(n, k), torch.randn(n, m)
-    assert products._convolves(n * k * m, B, A) == (n > 4)
+    assert _cpu_tricks.convolution_pays(B, A) == (n > 4)
     limit = 1e-6 * torch.linalg.norm(A, dim=0)[:, None] * torch.linalg.norm(B, dim=0)
     for left in (A, A.T.contiguous().T):
         assert ((cross(left, B) - A.double().T @ B.double()).abs() <= limit).all()
@@ -152,17 +156,17 @@ def test_a_cross_product_is_as_exact_by_convolution(shape: tuple[int, int, int])
 def test_a_cholesky_factor_with_or_without_a_border(m: int) -> None:
     A = torch.randn(m, m, dtype=F64)
     A = A @ A.T / m + 1e-6 * torch.eye(m, dtype=F64)
-    L, info = cholesky_on_cpu(A)
+    L, info = cholesky(A)
     assert int(info) == 0
     assert torch.equal(L, L.tril())
     assert relative_error(L @ L.T, A) < 1e-14
     A[m // 2, m // 2] = -1
-    assert int(cholesky_on_cpu(A)[1]) == m // 2 + 1
+    assert int(cholesky(A)[1]) == m // 2 + 1
 
 
 def test_autograd_passes_through_a_cholesky_factor() -> None:
     A = (2 * torch.eye(512, dtype=F64)).requires_grad_()
-    cholesky_on_cpu(A)[0].sum().backward()
+    cholesky(A)[0].sum().backward()
     expected = torch.eye(512, dtype=F64, requires_grad=True)
     (torch.linalg.cholesky(2 * expected)).sum().backward()
     assert A.grad is not None

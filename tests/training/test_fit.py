@@ -253,11 +253,11 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ((x[0], y), r"x must be a table of shape \(n, d\).*got \(2,\)"),
-            ((x[:0], y[:0]), r"with rows and columns, got \(0, 2\)"),
+            ((x[0], y), r"^Expected 2D array, got 1D array instead: x has the shape \(2,\)"),
+            ((x[:0], y[:0]), r"^Found array with 0 sample.*x is empty"),
             (
                 (x, y[:5]),
-                r"y must have the shape \(20,\) or \(20, targets\) to match x, got \(5,\)",
+                r"^x has 20 rows and y has 5$",
             ),
             (
                 (torch.full((20, 2), math.nan), y),

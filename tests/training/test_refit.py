@@ -113,3 +113,11 @@ def test_gpytorch_kernels_refit_too(p: dense.Problem) -> None:
     assert not isinstance(bare.kernel, StationaryKernel)
     before = likelihood(bare, statistics)
     assert refit(bare, statistics) > before
+
+
+def test_statistics_of_other_points_are_refused(p: dense.Problem) -> None:
+    statistics = statistics_of(p, SquareRootStatistics)
+    model = SoftKI(p.z[:-1], Matern32(2), p.temperature)
+    for function in (refit, refit_scales):
+        with pytest.raises(InvalidInputError, match="over 20 points, and K has 19: take them"):
+            function(model, statistics)

@@ -112,3 +112,14 @@ def test_real_data_frames(library: str) -> None:
     np.testing.assert_array_equal(as_tensor(table).numpy(), NUMBERS)
     with pytest.raises(InvalidInputError, match="x column 'c' holds text"):
         as_tensor(make({"a": [1.0], "c": ["text"]}))
+
+
+def test_a_block_says_the_row_of_the_whole_table() -> None:
+    block = np.array([[1.0, 2.0], [3.0, np.inf]])
+    with pytest.raises(InvalidInputError, match=r"t.csv contains infinity in row 101, column 'b':"):
+        check_finite(block, "t.csv", ["a", "b"], first_row=100)
+    with pytest.raises(InvalidInputError, match="y contains NaN in row 7:"):
+        check_finite(np.array([np.nan]), "y", first_row=7)
+    check_finite(block[:1], "t.csv")
+    block.setflags(write=False)
+    check_finite(block[:1], "t.csv")

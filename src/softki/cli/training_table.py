@@ -27,7 +27,7 @@ from softki.data.encoding import Missing, TableEncoder, missing_message
 from softki.data.readers import Batches
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
-from softki.validation.inputs import checked_noise
+from softki.validation.inputs import check_noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class TrainingTable:
                 message = missing_message(encoded.missing + Counter(counts), int((~complete).sum()))
                 raise InvalidInputError(f"{message}: {MISSING_HELP}")
             if choice.noise:
-                checked_noise(numbers[complete, -1], int(complete.sum()))
+                check_noise(numbers[complete, -1])
         check_parts(*_both(held_back[complete]), test)
         tell_columns(encoder, encoded.missing, hints, console)
         tell_test_rows(encoder, encoded.unseen, encoded.changed, console)

@@ -26,6 +26,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Folds of the cross-validation of few rows.
 _FOLDS = 5
 
+from softki.kernels.stationary import MAX_LENGTHSCALE
+
 # A size needs so many rows for each of its points, the first one apart.
 _ROWS_PER_POINT = 8
 
@@ -37,7 +39,7 @@ class Size:
     points: int
     batch_size: int | None
     steps: int
-    max_lengthscale: float = 3.0
+    max_lengthscale: float = MAX_LENGTHSCALE
 
     def within(self, rows: int) -> Size:
         """This size for few rows: no more points than a quarter of them, one step a row."""

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from softki.interpolation.backends import Interpolated, WeightGradient, temperature_gradient
+from softki.interpolation.weights import Interpolated, WeightGradient, temperature_gradient
 
 # From so many rows on, a product by parts in bfloat16 is faster than one in float32.
 _MANY_ROWS = 8192
@@ -131,7 +131,7 @@ class FusedBackend:
         self._exact_z = z.double()
 
     def interpolate(self, x: Tensor) -> Interpolated:
-        """The rows x (n, d), with the way back."""
+        """The rows x (n, d) with all that the gradient needs."""
         scaled = self._scaled(x)
         extended = torch.cat([scaled.double(), scaled.new_ones(len(x), 1)], 1)
         square = extended[:, :-1].square()

@@ -1,20 +1,25 @@
-"""How a block of rows becomes weights, and how ∂/∂S becomes ∂/∂z and ∂/∂T.
+"""Backends: the ways to compute the weights of a block of rows and the gradient of z and T.
 
-There are two backends with the same results: plain PyTorch, which runs everywhere, and Triton
-kernels (`softki.interpolation._triton`), which never write the distances to memory. Training takes
-the second for float32 rows on a CUDA device, where Triton works. Rows that are thousands of times
-farther from the points than these from each other have fewer digits in the second.
+There are two with the same results: plain PyTorch, which runs everywhere, and Triton kernels
+(`softki.interpolation._triton`), which never write the distances to memory. Training takes the
+second for float32 rows on a CUDA device where Triton works. Of rows that are thousands of times
+farther from the points than the points are from each other, it keeps fewer digits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from softki.interpolation.weights import weights_between
+from softki.interpolation.weights import (
+    Interpolated,
+    WeightGradient,
+    plain_weights,
+    temperature_gradient,
+)
 from softki.linalg.cuda import triton_trouble
 from softki.linalg.distances import Pairs, scaled_gradient
 from softki.linalg.products import linear
@@ -23,48 +28,15 @@ from softki.linalg.products import linear
 _MAX_POINTS = 16_384
 
 
-class WeightGradient(NamedTuple):
-    """∂/∂S of a block of rows, as dense + (left − S·mean) rightᵀ."""
-
-    dense: Tensor | None  # (n, m); None stands for 0
-    left: Tensor  # (n, r)
-    right: Tensor  # (m, r)
-    mean: Tensor | None = None  # (m, r); None stands for 0
-
-    def full(self, S: Tensor) -> Tensor:
-        """(n, m), given the weights."""
-        left = self.left if self.mean is None else self.left - S @ self.mean
-        if self.dense is None:
-            return left @ self.right.T
-        return torch.addmm(self.dense, left, self.right.T)
-
-
-class Interpolated(Protocol):
-    """A block of rows after interpolation."""
-
-    @property
-    def weights(self) -> Tensor:
-        """S, (n, m)."""
-        ...
-
-    def times(self, matrix: Tensor) -> Tensor:
-        """S times a matrix (m, m), to the precision of the rows."""
-        ...
-
-    def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
-        """∂/∂z (m, d), and ∂/∂T by column (d,): its sum is that of one T for all columns."""
-        ...
-
-
 class Backend(Protocol):
-    """Interpolates rows from points z (m, d) at the temperature T, () or (d,)."""
+    """Interpolation of rows from points z (m, d) at the temperature T, () or (d,)."""
 
     name: str
 
     def __init__(self, z: Tensor, temperature: Tensor | None) -> None: ...
 
     def interpolate(self, x: Tensor) -> Interpolated:
-        """The rows x (n, d), with the way back."""
+        """The rows x (n, d) with all that the gradient needs."""
         ...
 
     def weights(self, x: Tensor) -> Tensor:
@@ -81,13 +53,12 @@ class PlainBackend:
         self._z, self._temperature = z, temperature
 
     def interpolate(self, x: Tensor) -> Interpolated:
-        """The rows x (n, d), with the way back."""
-        scaled = x if self._temperature is None else x / self._temperature
-        return _Plain(*weights_between(scaled, self._z), self._temperature)
+        """The rows x (n, d) with all that the gradient needs."""
+        return _Plain(*plain_weights(x, self._z, self._temperature), self._temperature)
 
     def weights(self, x: Tensor) -> Tensor:
         """S alone, (n, m)."""
-        return self.interpolate(x).weights
+        return plain_weights(x, self._z, self._temperature)[0]
 
 
 @dataclass(frozen=True)
@@ -109,13 +80,8 @@ class _Plain:
         return -z_gradient, temperature_gradient(-moment, self.temperature)
 
 
-def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:
-    """∂/∂T by column from Σᵢ x̃ᵢₖ ∂/∂x̃ᵢₖ, with x̃ = x/T: minus the moment, divided by T."""
-    return -moment if temperature is None else -moment / temperature
-
-
 def backend_for(x: Tensor, points: int) -> type[Backend]:
-    """the backend that training takes for rows such as x and so many points."""
+    """The backend that training takes for rows like x and this number of points."""
     if why_plain(x, points) is not None:
         return PlainBackend
     from softki.interpolation._triton import FusedBackend
@@ -124,7 +90,7 @@ def backend_for(x: Tensor, points: int) -> type[Backend]:
 
 
 def why_plain(x: Tensor, points: int) -> str | None:
-    """Why the plain backend is taken for such rows and points; None if it is not."""
+    """The reason for which training takes the plain backend; None if it takes the other one."""
     if not x.is_cuda:
         return "the rows are not on a CUDA device"
     if x.dtype != torch.float32:

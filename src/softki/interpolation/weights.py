@@ -12,13 +12,13 @@ has no cancellation far from the points, so that weights keep their digits at an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from softki.exceptions import InvalidInputError
+from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.linalg.distances import Pairs, pairs_between, pairs_gradient
 
 
@@ -41,30 +41,84 @@ def interpolation_weights(x: Tensor, z: Tensor, temperature: Tensor | None = Non
     """
     check_columns(x, z)
     scaled = x if temperature is None else x / temperature
+    for name, values in (("x", scaled), ("z", z)):
+        if not values.is_floating_point():
+            raise InvalidTypeError(
+                f"{name} has the type {values.dtype}, and weights are of floating-point numbers: "
+                f"pass {name}.double()"
+            )
+    if scaled.dtype != z.dtype:
+        raise InvalidTypeError(
+            f"x/T has the type {scaled.dtype} and z has {z.dtype}: give both the same, as by "
+            "z.to(x.dtype)"
+        )
     weights: Tensor = _SoftmaxInterpolation.apply(scaled, z)
     return weights
 
 
 def check_columns(x: Tensor, z: Tensor) -> None:
     """Raise unless x (n, d) has as many columns as z (m, d)."""
+    if z.ndim != 2:
+        raise InvalidInputError(f"z must have the shape (m, d), got {tuple(z.shape)}")
     if x.ndim != 2 or x.shape[1] != z.shape[1]:
         raise InvalidInputError(f"x must have the shape (n, {z.shape[1]}), got {tuple(x.shape)}")
 
 
-def weights_between(x: Tensor, z: Tensor) -> tuple[Tensor, Pairs]:
-    """The weights (n, m) of x = x/T (n, d) over z (m, d), and the distances behind them."""
-    pairs = pairs_between(x, z)
-    tiny = torch.finfo(x.dtype).tiny  # for a row on a point in the middle of all points
+def plain_weights(x: Tensor, z: Tensor, temperature: Tensor | None = None) -> tuple[Tensor, Pairs]:
+    """The weights (n, m) of x (n, d) over z (m, d), and the distances of x/T that give them.
+
+    Neither the arguments are checked nor is the result differentiable.
+    """
+    pairs = pairs_between(x if temperature is None else x / temperature, z)
+    tiny = torch.finfo(pairs.norm.dtype).tiny  # for a row on a point in the middle of all points
     logits = (pairs.excess / (pairs.distance + pairs.norm.clamp_min(tiny))).neg_()
     rows, columns = pairs.rows, pairs.columns
     logits[rows, columns] = pairs.norm[rows, 0] - pairs.distance[rows, columns]
     return torch.softmax(logits, dim=1), pairs
 
 
+class WeightGradient(NamedTuple):
+    """∂/∂S of a block of rows in the form dense + (left − S·mean) rightᵀ."""
+
+    dense: Tensor | None  # (n, m); None stands for 0
+    left: Tensor  # (n, r)
+    right: Tensor  # (m, r)
+    mean: Tensor | None = None  # (m, r); None stands for 0
+
+    def full(self, S: Tensor) -> Tensor:
+        """∂/∂S as one matrix (n, m), given the weights S."""
+        left = self.left if self.mean is None else self.left - S @ self.mean
+        if self.dense is None:
+            return left @ self.right.T
+        return torch.addmm(self.dense, left, self.right.T)
+
+
+class Interpolated(Protocol):
+    """The interpolation weights of a block of rows, and their gradient with respect to z and T."""
+
+    @property
+    def weights(self) -> Tensor:
+        """S, (n, m)."""
+        ...
+
+    def times(self, matrix: Tensor) -> Tensor:
+        """S times a matrix (m, m), to the precision of the rows."""
+        ...
+
+    def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
+        """∂/∂z (m, d) and ∂/∂T by column (d,), whose sum is ∂/∂T of one T for all columns."""
+        ...
+
+
+def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:
+    """∂/∂T by column from Σᵢ x̃ᵢₖ ∂/∂x̃ᵢₖ, with x̃ = x/T: minus the moment, divided by T."""
+    return -moment if temperature is None else -moment / temperature
+
+
 class _SoftmaxInterpolation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, z: Tensor) -> Tensor:
-        weights, pairs = weights_between(x, z)
+        weights, pairs = plain_weights(x, z)
         ctx.save_for_backward(weights, *pairs)
         return weights
 

@@ -1,5 +1,6 @@
 """Covariance kernels between the interpolation points, and their matrices."""
 
+from softki.kernels.matrix import kernel_matrix
 from softki.kernels.stationary import (
     KERNELS,
     RBF,
@@ -8,7 +9,6 @@ from softki.kernels.stationary import (
     Matern52,
     RationalQuadratic,
     StationaryKernel,
-    kernel_matrix,
     make_kernel,
 )
 

@@ -86,7 +86,7 @@ def _forward(z, scale, sigma, alpha, K, jitter, m, d, KIND: tl.constexpr, B: tl.
 def _backward(
     z, scale, sigma, alpha, W, h, sums, jitter, m, d, KIND: tl.constexpr, B: tl.constexpr
 ):
-    """h = 2σ²W∘slope, and for every tile Σ W(ρ + jitter·I) and Σ W σ² ∂ρ/∂α."""
+    """h = 2σ²W∘ρ'(r)/r, and for every tile Σ W(ρ + jitter·I) and Σ W σ² ∂ρ/∂α."""
     rows = tl.program_id(0) * B + tl.arange(0, B)
     columns = tl.program_id(1) * B + tl.arange(0, B)
     squared = _squared(z, scale, rows, columns, m, d, B)
@@ -103,7 +103,7 @@ def _backward(
 
 
 def knows(kernel: StationaryKernel) -> bool:
-    """Whether the formula of the kernel is written here, and pays."""
+    """True for a kernel whose formula is written here, with few enough columns for it to pay."""
     return type(kernel) in _KINDS and kernel.dimension <= _MAX_COLUMNS
 
 

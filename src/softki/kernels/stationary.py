@@ -3,35 +3,53 @@
     k(z, z') = σ² ρ(r),   r² = Σₖ (zₖ − z'ₖ)²/ℓₖ²
 
 with one lengthscale ℓₖ per dimension, capped: lengthscale and temperature push and pull on
-each other, and a cap keeps the pair from drifting away together. Any `gpytorch.kernels.Kernel`
-serves in the place of these.
+each other, and a cap keeps the pair from drifting away together.
+
+Any `gpytorch.kernels.Kernel` serves in the place of these. They exist because every training step
+computes K and its gradient: from ρ(r) and ρ'(r)/r these take a third of the passes over memory of
+automatic differentiation (`softki.kernels.matrix`), and on a CUDA device one Triton kernel each
+(`softki.kernels._triton`). A `gpytorch.kernels.MaternKernel` with the same cap is a
+`ScaleKernel(MaternKernel(ard_num_dims=d, lengthscale_constraint=Interval(0, cap)))`.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from softki.exceptions import InvalidInputError
-from softki.kernels.matrix import covariance
-from softki.linalg.cuda import triton_trouble
 from softki.linalg.distances import pairwise_distance
 from softki.validation.parameters import as_double, check_above, check_choice
 
+if TYPE_CHECKING:
+    import gpytorch
 
-class StationaryKernel(nn.Module, ABC):
+# The cap on lengthscales, in units of x/T, in which rows lie about 7 apart before training.
+MAX_LENGTHSCALE = 3.0
+
+
+class Kernel(nn.Module, ABC):
+    """A covariance function of the interpolation points, called with z (m, d) for k(z, z)."""
+
+    @abstractmethod
+    def forward(self, z: Tensor) -> Tensor:
+        """The covariance matrix (m, m) of the points z (m, d)."""
+
+
+class StationaryKernel(Kernel):
     """σ² ρ(r) with one lengthscale per dimension; a subclass gives the correlation ρ.
 
     Args:
         dimension: d, the number of input columns.
-        lengthscale: where every ℓₖ starts, below `max_lengthscale`.
-        outputscale: where σ² starts.
+        lengthscale: initial value of every ℓₖ, below `max_lengthscale`.
+        outputscale: initial value of σ².
         max_lengthscale: the cap on ℓₖ, in the units of z.
     """
 
@@ -40,7 +58,7 @@ class StationaryKernel(nn.Module, ABC):
         dimension: int,
         lengthscale: float = 1.0,
         outputscale: float = 1.0,
-        max_lengthscale: float = 5.0,
+        max_lengthscale: float = MAX_LENGTHSCALE,
     ) -> None:
         super().__init__()
         self.max_lengthscale = max_lengthscale
@@ -91,7 +109,8 @@ class StationaryKernel(nn.Module, ABC):
     def correlation(self, r: Tensor) -> Tensor:
         """ρ(r), with ρ(0) = 1.
 
-        A kernel that also has `profile(r)`, for ρ(r) and ρ'(r)/r, is quicker on a CPU.
+        A class that also has `profile(r)`, which returns ρ(r) and ρ'(r)/r, is faster on a CPU. A
+        subclass that overrides `correlation` alone is computed by its `correlation`.
         """
 
 
@@ -170,7 +189,9 @@ KERNELS: dict[str, Callable[..., StationaryKernel]] = {
 
 
 def make_kernel(
-    kernel: str | StationaryKernel | Kernel, dimension: int, max_lengthscale: float = 5.0
+    kernel: str | Kernel | gpytorch.kernels.Kernel,
+    dimension: int,
+    max_lengthscale: float = MAX_LENGTHSCALE,
 ) -> nn.Module:
     """A kernel by name, with that cap, or a copy of the given one, with float64 parameters.
 
@@ -178,39 +199,23 @@ def make_kernel(
         >>> make_kernel("matern52", dimension=3).lengthscale.detach()
         tensor([1., 1., 1.], dtype=torch.float64)
     """
-    if isinstance(kernel, StationaryKernel | Kernel):
-        return copy.deepcopy(kernel).double()
-    check_choice("kernel", kernel, KERNELS, ", or a gpytorch.kernels.Kernel")
-    return KERNELS[kernel](dimension, max_lengthscale=max_lengthscale)
+    check_kernel(kernel)
+    if isinstance(kernel, str):
+        return KERNELS[kernel](dimension, max_lengthscale=max_lengthscale)
+    return copy.deepcopy(kernel).double()
+
+
+def check_kernel(kernel: Any) -> None:
+    """Raise unless it is the name of a kernel, one of softki's, or one of gpytorch's."""
+    if not isinstance(kernel, Kernel) and not is_gpytorch(kernel):
+        check_choice("kernel", kernel, KERNELS, ", or a gpytorch.kernels.Kernel")
+
+
+def is_gpytorch(kernel: Any) -> bool:
+    """True for a kernel of gpytorch, a heavy package that is not imported to find out."""
+    kernels = sys.modules.get("gpytorch.kernels")
+    return kernels is not None and isinstance(kernel, kernels.Kernel)
 
 
 def _parameter(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(shape, dtype=torch.float64, device="cpu"))
-
-
-def kernel_matrix(kernel: nn.Module, z: Tensor, jitter: float = 0.0) -> Tensor:
-    """The dense covariance (m, m) of the points z under one of ours or a gpytorch kernel.
-
-    The jitter is added to the diagonal, relative to its mean. The gradient of the matrix must be
-    symmetric.
-    """
-    if isinstance(kernel, StationaryKernel) and z.is_cuda and triton_trouble() is None:
-        from softki.kernels import _triton as triton_covariance
-
-        if triton_covariance.knows(kernel):
-            return triton_covariance.covariance(kernel, z, jitter)
-    profile = getattr(kernel, "profile", None)
-    if isinstance(kernel, StationaryKernel) and profile is not None and not z.is_cuda:
-        return covariance(z, kernel.lengthscale, kernel.outputscale, profile, jitter)
-    matrix = kernel(z)
-    dense: Tensor = matrix if isinstance(matrix, Tensor) else matrix.to_dense()
-    m = len(z)
-    if dense.shape != (m, m):
-        raise InvalidInputError(
-            f"the kernel gave a matrix of shape {tuple(dense.shape)} for {m} points, not "
-            f"{(m, m)}: batched, multi-task and derivative kernels do not serve here"
-        )
-    if not jitter:
-        return dense
-    eye = torch.eye(m, dtype=dense.dtype, device=dense.device)
-    return dense + jitter * dense.diagonal().mean() * eye

@@ -1,1 +1,1 @@
-"""Products, distances and solvers of linear systems: tensors only, no Gaussian process."""
+"""Products, distances and solvers of linear systems, on tensors and without Gaussian processes."""

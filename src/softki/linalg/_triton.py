@@ -26,9 +26,11 @@ def _invert(L, inverse, along_rows, along_columns, m, B: tl.constexpr):
 
 
 def inverted_blocks(L: Tensor, size: int) -> Tensor:
-    """The inverses of the blocks of a size on the diagonal of L (m, m), zeros elsewhere.
+    """The inverses of the diagonal blocks of L (m, m), with zeros elsewhere.
 
-    The size is a power of two, and m a multiple of it; L is in float64.
+    Args:
+        L: lower triangular matrix in float64.
+        size: size of a block, a power of two of which m is a multiple.
     """
     m = len(L)
     inverse = torch.empty(m, m, dtype=torch.float64, device=L.device)

@@ -4,8 +4,9 @@ For A X = B, column by column, with a preconditioner M ≈ A and R = B − AX, f
 
     α = (r·z)/(p·Ap),   x += αp,   r −= αAp,   z = M⁻¹r,   p ← z + p·(r·z)/(r·z before)
 
-A dozen small operations a step, and a look at the residual in every tenth: a GPU does not wait
-for the host. (`benchmarks/pseudoloss.py` has the times beside those of `linear_operator`'s.)
+A step is a dozen small operations, and the residual is read in every tenth step alone, so that a
+GPU does not wait for the host. (`benchmarks/pseudoloss.py` compares the times with those of
+`linear_operator`.)
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _STRETCH = 10
 
 
 class CGResult(NamedTuple):
-    """Solutions, and whether their mean relative residual reached the tolerance.
+    """Solutions, and a flag that is true if their mean relative residual reached the tolerance.
 
-    The residual is the r above. In float32, and with a large condition, that of the solution can be
-    larger.
+    The residual is the r of the recursion above. The residual of the solution itself can be larger
+    in float32 and with a large condition number.
     """
 
     solution: Tensor  # (n, c)
@@ -45,14 +46,13 @@ def conjugate_gradients(
 ) -> CGResult:
     """Solve A X = right (n, c) for a positive definite A given by its product.
 
-    A column in which A turns out not to be positive definite, to the last digit, is left as it
-    is from there on.
+    A column stays as it is from the step on in which A turns out not to be positive definite.
 
     Args:
         matmul: v ↦ A v.
         right: right-hand sides, (n, c).
         tolerance: mean relative residual to stop at.
-        max_iterations: to stop at otherwise.
+        max_iterations: largest number of steps.
         preconditioner: v ↦ M⁻¹ v with M near A.
 
     Example:
@@ -67,12 +67,12 @@ def conjugate_gradients(
     x, r = torch.zeros_like(right), right / size
     z = precondition(r)
     p, rz = z.clone(), _dot(r, z)
-    is_positive = torch.ones_like(rz, dtype=torch.bool)  # as far as is known, by column
+    is_positive = torch.ones_like(rz, dtype=torch.bool)  # by column, until the contrary shows
     residual = 1.0
     for step in range(1, max_iterations + 1):
         Ap = matmul(p)
         curvature = _dot(p, Ap)
-        is_positive &= ~(curvature <= 0)  # what is not a number goes on, to be noticed
+        is_positive &= ~(curvature <= 0)  # NaN goes on, to be noticed at the end
         alpha = torch.where(is_positive, rz / curvature, 0)
         x.addcmul_(p, alpha)
         r.addcmul_(Ap, alpha, value=-1)
@@ -89,7 +89,7 @@ def conjugate_gradients(
 
 
 def _size(right: Tensor) -> Tensor:
-    """The norm of every column (c,), 1 for one of zeros; squares of its numbers may overflow."""
+    """The norm of every column (c,), 1 for a column of zeros, also where squares overflow."""
     largest = right.abs().amax(0)
     largest = torch.where(largest == 0, 1, largest)
     norm = torch.linalg.vector_norm(right / largest, dim=0)
@@ -97,5 +97,5 @@ def _size(right: Tensor) -> Tensor:
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Of every column, (c,)."""
+    """The inner product of every column of a with that of b, (c,)."""
     return (a * b).sum(0)

@@ -1,4 +1,4 @@
-"""CUDA: work on side streams, and whether Triton works."""
+"""Work on side CUDA streams, and a test of Triton."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import torch
 
 @contextmanager
 def side_stream(device: torch.device, lane: int = 0) -> Iterator[Callable[[], None]]:
-    """Run the body beside what follows it, until the function it gives is called.
+    """Run the body on a side CUDA stream; call the yielded function to wait for it.
 
-    Bodies in different lanes also run beside each other.
-
-    That is so while a CUDA graph is captured; otherwise one comes after the other. What the body
-    uses and makes must be kept until then: memory is taken again by the stream it came from.
+    Bodies in different lanes run at the same time. Outside the capture of a CUDA graph, everything
+    runs on the current stream instead. All tensors that the body uses and makes must be kept until
+    the call: their memory would be reused by the stream that it came from.
     """
     if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
         yield lambda: None
@@ -35,10 +34,10 @@ def _side_stream(device: torch.device, lane: int) -> torch.cuda.Stream:
 
 @cache
 def triton_trouble() -> str | None:
-    """Why Triton's kernels cannot be used on a CUDA device of this process; None if they can.
+    """The reason that rules out Triton on a CUDA device of this process; None if it works.
 
     Triton may be installed and yet fail to compile: without a C compiler, or on a chip that it
-    does not know. So the smallest of the kernels is tried, once.
+    does not know. The smallest of the kernels is therefore tried, once.
     """
     if find_spec("triton") is None:
         return "Triton is not installed"

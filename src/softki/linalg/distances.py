@@ -24,13 +24,13 @@ _PAIR_BLOCK = 1 << 22
 
 
 class Pairs(NamedTuple):
-    """Distances between the rows of x and z, and what their gradient needs."""
+    """Distances between the rows of x and z, with all that their gradient needs."""
 
     x: Tensor  # (n, d)
     z: Tensor  # (m, d)
     distance: Tensor  # (n, m)
     excess: Tensor  # (n, m), ‖zⱼ‖² − 2 xᵢ·zⱼ
-    norm: Tensor  # (n, 1), ‖xᵢ‖; excess and norm are of the shifted x and z
+    norm: Tensor  # (n, 1), ‖xᵢ‖; excess and norm belong to the shifted x and z
     rows: Tensor  # (p,), the near pairs
     columns: Tensor  # (p,)
 
@@ -48,7 +48,7 @@ def pairs_between(x: Tensor, z: Tensor) -> Pairs:
         distance = squared.masked_fill_(squared <= limit, 0).sqrt_()
         none = torch.empty(0, dtype=torch.long, device=x.device)
         return Pairs(x, z, distance, excess, x_squared.sqrt(), none, none)
-    rows, columns = _near_pairs(squared, x_squared, z_squared)
+    rows, columns = _near_pairs(squared, x_squared, z_squared, _near_tolerance(x.dtype))
     distance = squared.clamp_min_(0).sqrt_()
     for block, difference in _near_differences(x, z, rows, columns):
         distance[rows[block], columns[block]] = torch.linalg.vector_norm(difference, dim=1)
@@ -93,7 +93,7 @@ def scaled_gradient(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
 
         Σᵢ xᵢ ∂/∂xᵢ = Σᵢ xᵢ² Σⱼ cᵢⱼ − Σⱼ zⱼ Σᵢ cᵢⱼ xᵢ
 
-    is what a scale of the columns of x needs of ∂/∂x.
+    The moment is all of ∂/∂x that the gradient of a scale of the columns needs.
     """
     c, c_near = _coefficients(pairs, gradient)
     centre = pairs.z.mean(0)
@@ -144,12 +144,13 @@ def _near_tolerance(dtype: torch.dtype) -> float:
     return float(10 * torch.finfo(dtype).eps ** 0.5)
 
 
-def _near_pairs(squared: Tensor, x_squared: Tensor, z_squared: Tensor) -> tuple[Tensor, Tensor]:
+def _near_pairs(
+    squared: Tensor, x_squared: Tensor, z_squared: Tensor, tolerance: float
+) -> tuple[Tensor, Tensor]:
     """Rows and columns of the pairs with ‖xᵢ − zⱼ‖² ≤ tol·(‖xᵢ‖² + ‖zⱼ‖²), mostly none.
 
-    So the least of every row is first compared with a bound, which takes one pass.
+    The least of every row is therefore compared with a bound first, which takes one pass.
     """
-    tolerance = _near_tolerance(squared.dtype)
     least = squared.amin(1, keepdim=True)
     if bool((least > tolerance * (x_squared + z_squared.max())).all()):
         none = torch.empty(0, dtype=torch.long, device=squared.device)
@@ -160,7 +161,7 @@ def _near_pairs(squared: Tensor, x_squared: Tensor, z_squared: Tensor) -> tuple[
 
 
 def _rounds_to_zero(x: Tensor) -> bool:
-    """Whether what is near is taken for zero, and not recomputed.
+    """True where the distance of a near pair is taken for zero instead of recomputed.
 
     Picking pairs out makes a GPU wait for the host, which a CUDA graph cannot. In float64 the
     error is 1e-7 of the norms at most, in distances that are as small.
@@ -169,7 +170,7 @@ def _rounds_to_zero(x: Tensor) -> bool:
 
 
 def _coefficients(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """c (n, m) with zeros for the near pairs, and theirs (p,)."""
+    """The coefficients c (n, m), zero at the near pairs, and those of the near pairs (p,)."""
     x, rows, columns = pairs.x, pairs.rows, pairs.columns
     c = gradient / pairs.distance
     if _rounds_to_zero(x):
@@ -182,7 +183,7 @@ def _coefficients(pairs: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _near_pulls(pairs: Pairs, c_near: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """cᵢⱼ (xᵢ − zⱼ) of the near pairs."""
+    """cᵢⱼ (xᵢ − zⱼ) for the near pairs, block by block."""
     for block, difference in _near_differences(pairs.x, pairs.z, pairs.rows, pairs.columns):
         yield block, c_near[block].unsqueeze(1) * difference
 

@@ -1,40 +1,28 @@
-"""Matrix products at the cost of what is not known beforehand, where that pays.
+"""Matrix products that compute a symmetric result once and skip the zeros of a triangular factor.
 
 A symmetric product is computed by the blocks on and above (or below) its diagonal, and the zeros
 of a triangular factor are left out. On a CPU both operands are read along their rows, which BLAS
-does fastest; on a GPU only products of many rows are worth several calls.
-
-Torch multiplies float32 matrices on a CPU by MKL and convolves by oneDNN, which on an AMD processor
-with AVX-512 is twice as fast. There, large products are therefore written as convolutions with a
-kernel of one pixel, which are the same sums of the same products.
+does fastest; on a GPU only products of many rows are worth several calls. Large float32 products
+and Cholesky factors on a CPU are left to `softki.linalg._cpu_tricks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.grad import conv2d_weight
 
+from softki.linalg import _cpu_tricks
+from softki.linalg._cpu_tricks import cholesky as cholesky
 from softki.linalg.cuda import triton_trouble
 
 _BLOCKS = 4
-# From these on, blocks pay.
+# Numbers of columns on a CPU and of rows on a GPU from which on blocks pay.
 _MANY_POINTS, _MANY_ROWS = 256, 1 << 14
-# Multiplications, and rows, from which on a convolution pays: it first puts the kernel into another
-# order. Images of fewer numbers torch does not give to oneDNN.
-_MANY_PRODUCTS, _MANY_PIXELS, _LARGE_IMAGE = 1 << 23, 256, 20_481
-# With one thread torch gives a kernel of one pixel to oneDNN only where it is dilated, by which it
-# does not change.
-_DILATION = 2
-# Bytes after which addresses share a place in the cache, the longest columns for which that
-# decides, and rows that move them apart.
-_PAGE, _LONGEST, _BORDER = 4096, 12_288, 8
-# Blocks that an inverse begins with, and the largest matrix that is inverted by them.
+# The size of the blocks that an inverse begins with, and the largest matrix to invert by them.
 _BASE, _MAX_INVERSE = 16, 2048
 
 
@@ -45,12 +33,9 @@ def linear(A: Tensor, B: Tensor, bias: Tensor | None = None) -> Tensor:
         >>> linear(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]]))
         tensor([[11., 17.]])
     """
-    (n, k), m = A.shape, len(B)
-    if not _convolves(n * k * m, A, B):
-        return functional.linear(A, B, bias)
-    kernel = B.reshape(m, k, 1, 1)
-    product = functional.conv2d(_pixels(A), kernel, bias, dilation=_DILATION)
-    return product.permute(0, 2, 3, 1).reshape(n, m)
+    if A.numel() * len(B) >= _cpu_tricks.MANY_PRODUCTS and _cpu_tricks.convolution_pays(A, B):
+        return _cpu_tricks.convolved(A, B, bias)
+    return functional.linear(A, B, bias)
 
 
 def cross(A: Tensor, B: Tensor) -> Tensor:
@@ -60,36 +45,9 @@ def cross(A: Tensor, B: Tensor) -> Tensor:
         >>> cross(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0], [1.0]])).T
         tensor([[4., 6.]])
     """
-    (n, k), m = A.shape, B.shape[1]
-    if not _convolves(n * k * m, B, A):
-        return A.T @ B if A.is_cuda else (B.T @ A).T  # thrice as fast where m is small
-    shape = (k, m, 1, 1)
-    return conv2d_weight(_pixels(B), shape, _pixels(A), dilation=_DILATION).view(k, m)
-
-
-def _pixels(A: Tensor) -> Tensor:
-    """A (n, k) as an image of n pixels with k channels."""
-    n, k = A.shape
-    return A.contiguous().view(1, n, 1, k).permute(0, 3, 1, 2)
-
-
-def _convolves(count: int, image: Tensor, other: Tensor) -> bool:
-    """Whether a product of so many multiplications is left to oneDNN, in full float32."""
-    on_cpu = all(A.device.type == "cpu" and A.dtype == torch.float32 for A in (image, other))
-    is_large = (
-        count >= _MANY_PRODUCTS and len(image) >= _MANY_PIXELS and image.numel() >= _LARGE_IMAGE
-    )
-    if not (is_large and on_cpu) or _recorded(image, other) or not _has_onednn():
-        return False
-    precision = torch.backends.mkldnn.conv.fp32_precision  # type: ignore[attr-defined]
-    return bool(torch.backends.mkldnn.enabled) and precision in ("none", "ieee")
-
-
-@cache
-def _has_onednn() -> bool:
-    """Whether oneDNN is there, tells its precision, and has the instructions it is taken for."""
-    backend, capability = torch.backends.mkldnn, torch.backends.cpu.get_cpu_capability()
-    return backend.is_available() and hasattr(backend, "conv") and "AVX512" in capability
+    if A.numel() * B.shape[1] >= _cpu_tricks.MANY_PRODUCTS and _cpu_tricks.convolution_pays(B, A):
+        return _cpu_tricks.convolved_cross(A, B)
+    return A.T @ B if A.is_cuda else (B.T @ A).T  # thrice as fast where m is small
 
 
 def gram(A: Tensor) -> Tensor:
@@ -118,26 +76,28 @@ def gram_and_cross(A: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
         A = A.to(Y.dtype)
         return gram(A), A.T @ Y
     rows = A.T.contiguous().to(Y.dtype)  # in this order, which is faster
-    return gram(rows.T), rows @ Y
+    if len(rows) < _MANY_POINTS or _recorded(A):
+        return rows @ rows.T, rows @ Y
+    return _gram_of_rows(rows), rows @ Y
 
 
 def _gram_of_columns(A: Tensor) -> Tensor:
     m = A.shape[1]
     result = A.new_empty(m, m)
-    for part in _parts(m):
-        below = slice(part.start, m)
-        result[below, part] = A[:, below].T @ A[:, part]
-        result[part, below] = result[below, part].T
+    for i in range(_BLOCKS):
+        start, end = m * i // _BLOCKS, m * (i + 1) // _BLOCKS
+        result[start:, start:end] = A[:, start:].T @ A[:, start:end]
+        result[start:end, start:] = result[start:, start:end].T
     return result
 
 
 def _gram_of_rows(rows: Tensor) -> Tensor:
     m = len(rows)
     result = rows.new_empty(m, m)
-    for part in _parts(m):
-        until, before = slice(0, part.stop), slice(0, part.start)
-        torch.mm(rows[part], rows[until].T, out=result[part, until])
-        result[before, part] = result[part, before].T
+    for i in range(_BLOCKS):
+        start, end = m * i // _BLOCKS, m * (i + 1) // _BLOCKS
+        torch.mm(rows[start:end], rows[:end].T, out=result[start:end, :end])
+        result[:start, start:end] = result[start:end, :start].T
     return result
 
 
@@ -156,44 +116,20 @@ def congruence(L: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
         return left, left @ L
     upper = L.T.contiguous()
     right, result = L.new_empty(m, m), L.new_empty(m, m)  # GL, LᵀGL
-    for part in _parts(m):
-        beyond = slice(part.start, m)
-        torch.mm(G[:, beyond], upper[part, beyond].T, out=right[:, part])
-    for part in _parts(m):
-        beyond, until, before = slice(part.start, m), slice(0, part.stop), slice(0, part.start)
-        torch.mm(upper[part, beyond], right[beyond, until], out=result[part, until])
-        result[before, part] = result[part, before].T
+    ends = [m * i // _BLOCKS for i in range(_BLOCKS + 1)]
+    for start, end in pairwise(ends):
+        torch.mm(G[:, start:], upper[start:end, start:].T, out=right[:, start:end])
+    for start, end in pairwise(ends):
+        torch.mm(upper[start:end, start:], right[start:, :end], out=result[start:end, :end])
+        result[:start, start:end] = result[start:end, :start].T
     return right.T, result
-
-
-def cholesky_on_cpu(A: Tensor) -> tuple[Tensor, Tensor]:
-    """The lower factor of A (m, m), and LAPACK's info, which is not 0 where there is none.
-
-    LAPACK is faster at the upper factor, and takes up to twice as long where columns lie a
-    multiple of 4 kB apart, which share their places in the cache. Such an A (m = 512, 1,024 and
-    1,536 in float64) gets a border of the identity.
-
-    Example:
-        >>> cholesky_on_cpu(torch.tensor([[4.0, 2.0], [2.0, 2.0]]))[0]
-        tensor([[2., 0.],
-                [1., 1.]])
-    """
-    m = len(A)
-    column = m * A.element_size()
-    if column % _PAGE or column > _LONGEST:
-        upper, info = torch.linalg.cholesky_ex(A, upper=True)
-        return upper.T, info
-    bordered = torch.eye(m + _BORDER, dtype=A.dtype, device=A.device)
-    bordered[:m, :m] = A
-    upper, info = torch.linalg.cholesky_ex(bordered, upper=True)
-    return upper.T[:m, :m].contiguous(), info
 
 
 def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:
     """The map from a matrix to L⁻¹ times it, for a lower triangular L (m, m).
 
-    On a GPU a triangular solve is a long chain of small kernels. There, the inverse of L is put
-    together from those of its diagonal blocks, doubling their size with two products a time,
+    On a GPU a triangular solve is a long chain of small kernels. There, the inverse of L is
+    assembled from the inverses of its diagonal blocks, whose size doubles by two products a time,
 
         [A 0; C B]⁻¹ = [A⁻¹ 0; −B⁻¹CA⁻¹ B⁻¹].
 
@@ -210,7 +146,7 @@ def lower_solver(L: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _padded(L: Tensor) -> Tensor:
-    """L with ones on a longer diagonal, of the next size that doubling arrives at."""
+    """L with ones on a diagonal that is extended to the next size that doubling arrives at."""
     m, size = len(L), _BASE
     while size < m:
         size *= 2
@@ -233,7 +169,7 @@ def _lower_inverse(L: Tensor) -> Tensor:
 
 
 def _inverted_blocks(L: Tensor) -> Tensor:
-    """The inverses of the smallest diagonal blocks, zeros elsewhere, (m, m)."""
+    """The inverses of the smallest diagonal blocks with zeros elsewhere, (m, m)."""
     if L.is_cuda and L.dtype == torch.float64 and triton_trouble() is None:
         from softki.linalg._triton import inverted_blocks
 
@@ -253,11 +189,5 @@ def _diagonal_blocks(L: Tensor, size: int) -> Tensor:
 
 
 def _recorded(*tensors: Tensor) -> bool:
-    """Whether autograd watches: products that are written into place are not for it."""
+    """True where autograd records, which products that are written into place do not allow."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
-def _parts(m: int) -> list[slice]:
-    """m columns in blocks."""
-    ends = [m * i // _BLOCKS for i in range(_BLOCKS + 1)]
-    return [slice(start, end) for start, end in pairwise(ends)]

@@ -20,7 +20,7 @@ from torch import Tensor
 from softki.batches import Batch
 from softki.exceptions import NumericalError
 from softki.features import WeightAdjoint, WeightedBatches
-from softki.interpolation.backends import Interpolated, WeightGradient
+from softki.interpolation.weights import Interpolated, WeightGradient
 from softki.likelihood import GramGradient
 from softki.linalg.products import gram
 from softki.model import SoftKI

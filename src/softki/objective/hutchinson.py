@@ -20,7 +20,7 @@ from torch import Tensor
 from softki.batches import Batch
 from softki.exceptions import NumericalError
 from softki.features import WeightedBatches
-from softki.interpolation.backends import Interpolated, WeightGradient
+from softki.interpolation.weights import Interpolated, WeightGradient
 from softki.linalg.conjugate_gradients import Map, conjugate_gradients
 from softki.objective.exact_likelihood import Adjoint
 from softki.solvers import factorise
@@ -34,12 +34,12 @@ class Hutchinson:
     Args:
         probes: l, the number of probes.
         tolerance: relative residual at which conjugate gradients stop.
-        max_iterations: of conjugate gradients.
-        preconditioner_rank: of the approximation of K in it; 0 for no preconditioner.
-        generator: draws the probes and the preconditioner; None for torch's own.
+        max_iterations: steps of conjugate gradients at most.
+        preconditioner_rank: rank of the approximation of K in the preconditioner; 0 for none.
+        generator: random numbers of probes and preconditioner; None for torch's own.
 
     Attributes:
-        unconverged: how often conjugate gradients stopped short of the tolerance.
+        unconverged: number of times that conjugate gradients stopped short of the tolerance.
     """
 
     probes: int = 16
@@ -117,7 +117,7 @@ class Hutchinson:
 
 
 def covariance_of(rows: WeightedBatches, K: Tensor, noise: Tensor) -> Map:
-    """v ↦ D v. Of up to 2m rows D is formed: a product with it is one, and no longer."""
+    """v ↦ D v; for up to 2m rows D is formed, as one product with it takes no longer."""
     if len(noise) <= 2 * len(K):
         D = rows.matmul(rows.matmul(K).T)
         D.diagonal().add_(noise[:, 0])
@@ -135,8 +135,8 @@ def woodbury_preconditioner(
         K ≈ Y (ΩᵀY)⁻¹ Yᵀ,   Y = KΩ + νΩ,   F = S Y C⁻ᵀ,   C Cᵀ = ΩᵀY
         (F Fᵀ + N)⁻¹ = N⁻¹ − WᵀW,   W = E⁻¹FᵀN⁻¹,   E Eᵀ = I + FᵀN⁻¹F
 
-    It costs one product with K and one pass over the rows. None where a factorisation fails:
-    conjugate gradients then go without.
+    It costs one product with K and one pass over the rows. It is None where a factorisation fails,
+    so that conjugate gradients run without it.
     """
     Y = K @ directions
     Y.add_(directions * (torch.finfo(K.dtype).eps * torch.linalg.matrix_norm(Y)))

@@ -3,10 +3,10 @@
     mean s(x)ᵀμ,   cov(f(x), f(x')) = (root·s(x))ᵀ(root·s(x')),   draws s(x)ᵀ(μ + rootᵀε)
 
 Variances are squared norms and cannot be negative. A draw of u is a whole function, exact
-everywhere, at the cost of a mean. Once calibrated, all are shrunk where the variance is large
+everywhere, at the cost of a mean. A calibrated posterior is shrunk where its variance is large
 (`softki.posterior.shrinkage`); beyond the edge of the data, variance, covariance and draws have the
-further term of `softki.posterior.extrapolation`. Nothing here grows with the number of training
-rows, and predictions are made in chunks.
+further term of `softki.posterior.extrapolation`. No cost depends on the number of training rows,
+and predictions are made in chunks.
 """
 
 from __future__ import annotations
@@ -29,53 +29,8 @@ from softki.solvers import Solution
 from softki.validation.tables import as_tensor
 
 
-class Basis(NamedTuple):
-    """What functions are made of: s(x), α(x), and beyond the edge of the data √(1 − κ²) φ(x)."""
-
-    points: Tensor  # z, (m, d)
-    temperature: Tensor | None  # T, () or (d,)
-    root: Tensor  # (r, m), with cov(u | y) = rootᵀ root
-    target_variance: (
-        Tensor | None
-    )  # τ², see `softki.posterior.shrinkage`; None where nothing is shrunk
-    edge: Edge | None  # see `softki.posterior.extrapolation`; None where there is none
-
-    def weights(self, x: Tensor) -> Tensor:
-        """s(x), (n, m)."""
-        return interpolation_weights(x, self.points, self.temperature)
-
-    def known(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """√α root·s(x), (n, r), whose products are covariances, and α(x), (n,)."""
-        rooted = linear(weights, self.root)
-        if self.target_variance is None:
-            return rooted, torch.ones_like(weights[:, 0])
-        share = share_kept(rooted.square().sum(1), self.target_variance)
-        return share.sqrt()[:, None] * rooted, share
-
-    def share(self, weights: Tensor) -> Tensor:
-        """α(x), (n,), given the weights."""
-        if self.target_variance is None:
-            return torch.ones_like(weights[:, 0])
-        return self.known(weights)[1]
-
-    def novelty(self, x: Tensor, weights: Tensor) -> Tensor:
-        """√(1 − κ²), (n,), given the weights."""
-        if self.edge is None:
-            return weights.new_zeros(len(x))
-        nearest = self.points[weights.argmax(1)]
-        return self.edge.novelty(torch.linalg.vector_norm(self._scaled(x) - nearest, dim=1))
-
-    def waves(self, x: Tensor, novelty: Tensor) -> Tensor:
-        """√(1 − κ²) φ(x), (n, w), given √(1 − κ²)."""
-        assert self.edge is not None
-        return novelty[:, None] * waves(self._scaled(x), self.edge.width)
-
-    def _scaled(self, x: Tensor) -> Tensor:
-        return x if self.temperature is None else x / self.temperature
-
-
 class Deviation(NamedTuple):
-    """What a draw adds to the mean, with ε and w standard normal."""
+    """The deviation of draws from the mean, with ε and w standard normal."""
 
     coefficients: Tensor  # rootᵀε, (m, …)
     waves: Tensor | None  # w, (w, …); None where there is no edge
@@ -88,7 +43,7 @@ class Function:
     Results are in the precision and on the device of the coefficients.
     """
 
-    basis: Basis
+    posterior: Posterior
     coefficients: Tensor  # μ, (m, …)
     deviation: Deviation | None = None  # None for the mean
 
@@ -101,14 +56,14 @@ class Function:
         return self.map(x, self._gradient)
 
     def map(self, x: Any, apply: Callable[[Tensor], Tensor]) -> Tensor:
-        """Apply to the rows of x chunk by chunk.
+        """Apply a function to the rows of x chunk by chunk.
 
-        Each part goes to its place at once: results that were kept until the end would lie between
-        the freed temporaries of the chunks, which memory could then not be used for again.
+        The result of a chunk is copied to its place at once: if all were kept until the end, they
+        would lie between the freed temporaries, and that memory could not be used again.
         """
         if not isinstance(x, Tensor):
             x = as_tensor(x, "x")
-        points = self.basis.points
+        points = self.posterior.points
         size = chunk_rows(max(points.shape), points.device)
         first, *others = x.split(size)
         values = apply(first.to(points))
@@ -119,47 +74,47 @@ class Function:
         return result
 
     def _values(self, x: Tensor) -> Tensor:
-        weights = self.basis.weights(x)
-        return self._combined(x, weights, self.basis.share(weights))
+        weights = self.posterior._weights(x)
+        return self._combined(x, weights, self.posterior._shrinkage(weights))
 
-    def _combined(self, x: Tensor, weights: Tensor, share: Tensor) -> Tensor:
+    def _combined(self, x: Tensor, weights: Tensor, shrinkage: Tensor) -> Tensor:
         """f, given the weights and α."""
-        values = _times(share, torch.tensordot(weights, self.coefficients, 1))
+        values = _times(shrinkage, torch.tensordot(weights, self.coefficients, 1))
         if self.deviation is None:
             return values
         deviation = torch.tensordot(weights, self.deviation.coefficients, 1)
-        values = values + _times(share.sqrt(), deviation)
+        values = values + _times(shrinkage.sqrt(), deviation)
         if self.deviation.waves is None:
             return values
-        novelty = self.basis.novelty(x, weights)
+        novelty = self.posterior._novelty(x, weights)
         if not bool(novelty.any()):
             return values
-        return values + torch.tensordot(self.basis.waves(x, novelty), self.deviation.waves, 1)
+        return values + torch.tensordot(self.posterior._waves(x, novelty), self.deviation.waves, 1)
 
     def _gradient(self, x: Tensor) -> Tensor:
         """∂f/∂x = ∂f/∂x at fixed α + ∂f/∂α ∂α/∂x: one pass of m² operations for all columns."""
         with torch.inference_mode(False), torch.enable_grad():
             x = x.detach().clone().requires_grad_()
-            weights = self.basis.weights(x)
-            share = self.basis.share(weights)
-            fixed = share.detach().requires_grad_()
+            weights = self.posterior._weights(x)
+            shrinkage = self.posterior._shrinkage(weights)
+            fixed = shrinkage.detach().requires_grad_()
             values = self._combined(x, weights, fixed)
             columns = values.flatten(1).unbind(1)
             pairs = [
                 torch.autograd.grad(column.sum(), (x, fixed), retain_graph=True)
                 for column in columns
             ]
-            by_share = torch.zeros_like(x)
-            if share.requires_grad:
-                (by_share,) = torch.autograd.grad(share.sum(), x)
+            shrinkage_gradient = torch.zeros_like(x)
+            if shrinkage.requires_grad:
+                (shrinkage_gradient,) = torch.autograd.grad(shrinkage.sum(), x)
         gradient = x.new_zeros(len(x), len(columns), x.shape[1])
-        for k, (by_x, of_share) in enumerate(pairs):
-            gradient[:, k] = by_x + of_share[:, None] * by_share
+        for k, (by_x, by_shrinkage) in enumerate(pairs):
+            gradient[:, k] = by_x + by_shrinkage[:, None] * shrinkage_gradient
         return gradient.unflatten(1, values.shape[1:])
 
 
 def _times(factor: Tensor, values: Tensor) -> Tensor:
-    """Each of the rows (n, …) times its factor (n,)."""
+    """Rows (n, …), each times its factor (n,)."""
     return factor.reshape(-1, *(1,) * (values.ndim - 1)) * values
 
 
@@ -177,9 +132,9 @@ class Posterior:
         mean_coefficients: μ, (m, t).
         root: (r, m), with cov(u | y) = rootᵀ root.
         noise_variance: variance of y given f, where σ² = 1.
-        target_variance: τ², see `softki.posterior.shrinkage`; None where nothing is shrunk.
-        reach, width: where the data ends, and how wide its edge is, see
-            `softki.posterior.extrapolation`; None where there is no edge.
+        target_variance: τ² of `softki.posterior.shrinkage`; None for no shrinkage.
+        reach, width: distance at which the data ends, and width of its edge, see
+            `softki.posterior.extrapolation`; None for no edge.
 
     Example:
         >>> posterior = Posterior(
@@ -215,7 +170,7 @@ class Posterior:
         )
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """This posterior in another precision or on another device, as `Tensor.to`."""
+        """This posterior in another precision or on another device, by `Tensor.to`."""
         moved = {
             name: value.to(*args, **kwargs)
             for name, value in vars(self).items()
@@ -224,7 +179,7 @@ class Posterior:
         return replace(self, **moved)
 
     def calibrated(self, calibration: Calibration) -> Self:
-        """This posterior with variance a·v, noise b, and τ² if any, in everything it gives."""
+        """This posterior with the variance a·v, the noise b, and τ² if there is one."""
         new, limit = self.noise_variance.new_tensor, calibration.target_variance
         return replace(
             self,
@@ -234,29 +189,29 @@ class Posterior:
         )
 
     def within(self, edge: Edge) -> Self:
-        """This posterior with an edge, beyond which f is as uncertain as before."""
+        """This posterior with an edge, beyond which f has its prior variance."""
         return replace(self, reach=edge.reach, width=edge.width)
 
     @property
     def edge(self) -> Edge | None:
-        """Where the data ends."""
+        """The edge of the data, if there is one."""
         if self.reach is None or self.width is None:
             return None
         return Edge(self.reach, self.width)
 
     @property
     def mean(self) -> Function:
-        """The posterior mean: call it for (n, t), or take its gradient (n, t, d)."""
-        return Function(self._basis, self.mean_coefficients)
+        """The posterior mean, a function with values (n, t) and gradients (n, t, d)."""
+        return Function(self, self.mean_coefficients)
 
     def predict(self, x: Any) -> tuple[Tensor, Tensor]:
         """Mean (n, t) and variance of f (n,) at the rows of x (n, d)."""
 
         def moments(part: Tensor) -> Tensor:
-            weights = self._basis.weights(part)
-            known, share = self._basis.known(weights)
-            mean = share[:, None] * (weights @ self.mean_coefficients)
-            variance = known.square().sum(1) + self._basis.novelty(part, weights).square()
+            weights = self._weights(part)
+            rooted, shrinkage = self._rooted(weights)
+            mean = shrinkage[:, None] * (weights @ self.mean_coefficients)
+            variance = rooted.square().sum(1) + self._novelty(part, weights).square()
             return torch.cat([mean, variance[:, None]], 1)
 
         result = self.mean.map(x, moments)
@@ -270,12 +225,12 @@ class Posterior:
         """cov(f(x), f(x')) between the rows of x (n, d) and of other (n', d): (n, n')."""
 
         def features(part: Tensor) -> Tensor:
-            weights = self._basis.weights(part)
-            known, _ = self._basis.known(weights)
+            weights = self._weights(part)
+            rooted, _ = self._rooted(weights)
             if self.edge is None:
-                return known
-            novelty = self._basis.novelty(part, weights)
-            return torch.cat([known, self._basis.waves(part, novelty)], 1)
+                return rooted
+            novelty = self._novelty(part, weights)
+            return torch.cat([rooted, self._waves(part, novelty)], 1)
 
         left = self.mean.map(x, features)
         return left @ (left if other is None else self.mean.map(other, features)).T
@@ -298,8 +253,37 @@ class Posterior:
         coefficients = (self.root.T @ normal(len(self.root))).reshape(m, count, t)
         beyond = None if self.edge is None else normal(WAVES).reshape(WAVES, count, t)
         deviation = Deviation(coefficients, beyond)
-        return Function(self._basis, self.mean_coefficients[:, None], deviation)
+        return Function(self, self.mean_coefficients[:, None], deviation)
 
-    @property
-    def _basis(self) -> Basis:
-        return Basis(self.points, self.temperature, self.root, self.target_variance, self.edge)
+    def _weights(self, x: Tensor) -> Tensor:
+        """s(x), (n, m)."""
+        return interpolation_weights(x, self.points, self.temperature)
+
+    def _rooted(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """√α root·s(x), (n, r), whose products are covariances, and α(x), (n,)."""
+        rooted = linear(weights, self.root)
+        if self.target_variance is None:
+            return rooted, torch.ones_like(weights[:, 0])
+        shrinkage = share_kept(rooted.square().sum(1), self.target_variance)
+        return shrinkage.sqrt()[:, None] * rooted, shrinkage
+
+    def _shrinkage(self, weights: Tensor) -> Tensor:
+        """α(x), (n,), given the weights."""
+        if self.target_variance is None:
+            return torch.ones_like(weights[:, 0])
+        return self._rooted(weights)[1]
+
+    def _novelty(self, x: Tensor, weights: Tensor) -> Tensor:
+        """√(1 − κ²), (n,), given the weights."""
+        if self.edge is None:
+            return weights.new_zeros(len(x))
+        nearest = self.points[weights.argmax(1)]
+        return self.edge.novelty(torch.linalg.vector_norm(self._scaled(x) - nearest, dim=1))
+
+    def _waves(self, x: Tensor, novelty: Tensor) -> Tensor:
+        """√(1 − κ²) φ(x), (n, w), given √(1 − κ²)."""
+        assert self.edge is not None
+        return novelty[:, None] * waves(self._scaled(x), self.edge.width)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.temperature is None else x / self.temperature

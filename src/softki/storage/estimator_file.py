@@ -22,7 +22,7 @@ from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.files.atomic import write_atomically
 from softki.files.container import placed, rows_first, seal, strides_of, unseal
-from softki.kernels.stationary import kernel_matrix
+from softki.kernels.matrix import kernel_matrix
 from softki.model import SoftKI
 from softki.posterior.functions import Posterior
 from softki.training.documents import (

@@ -9,11 +9,10 @@ from numbers import Integral
 from typing import Any, NamedTuple, Self
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from softki.exceptions import InvalidInputError
-from softki.kernels.stationary import KERNELS, StationaryKernel
+from softki.kernels.stationary import KERNELS, Kernel, StationaryKernel
 from softki.posterior.calibration import Calibration
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 from softki.training.report import FitReport, HeldOut, Trial
@@ -202,6 +201,9 @@ class StoredKernel(Kernel):
         matrix: k(z, z), (m, m).
     """
 
+    points: Tensor
+    matrix: Tensor
+
     def __init__(
         self, description: str, points: Tensor | None = None, matrix: Tensor | None = None
     ) -> None:
@@ -211,15 +213,14 @@ class StoredKernel(Kernel):
         self.register_buffer("points", nothing if points is None else points)
         self.register_buffer("matrix", nothing if matrix is None else matrix)
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """k(z, z) where both are the points of the fit."""
-        if not torch.equal(x1, self.points) or not torch.equal(x2, self.points):
+    def forward(self, z: Tensor) -> Tensor:
+        """k(z, z) for the points of the fit."""
+        if not torch.equal(z, self.points):
             raise InvalidInputError(
                 f"the kernel {self.description} was not stored, only its covariance between the "
                 "points of the fit: to fit again, give the kernel, as in set_params(kernel=…)"
             )
-        matrix: Tensor = self.matrix
-        return matrix.diagonal() if diag else matrix
+        return self.matrix
 
     def __repr__(self) -> str:
         return f"StoredKernel({self.description!r})"

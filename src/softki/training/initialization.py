@@ -8,7 +8,6 @@ import warnings
 
 import numpy as np
 import torch
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
@@ -63,6 +62,8 @@ def initial_points(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def _sklearn_kmeans(x: np.ndarray, count: int, seed: int) -> np.ndarray:
+    from sklearn.cluster import KMeans
+
     kmeans = KMeans(count, n_init=1, max_iter=_KMEANS_ITERATIONS, random_state=seed)
     with warnings.catch_warnings():
         # Ten iterations are enough to start from; convergence is not what is wanted here.

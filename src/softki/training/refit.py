@@ -28,9 +28,15 @@ def refit(model: SoftKI, statistics: Statistics, max_iterations: int = 50) -> fl
 
     Points and temperature stay: the statistics depend on them.
 
+    Args:
+        model: the model, whose points and temperature gave the statistics.
+        statistics: statistics of all the rows, in either form.
+        max_iterations: iterations of L-BFGS at most.
+
     Returns:
         log p per observed value, after.
     """
+    statistics.check_points(len(model.points))
     candidates = [*model.kernel.parameters(), model.raw_noise_variance]
     parameters = [parameter for parameter in candidates if parameter.requires_grad]
     size = statistics.count * statistics.targets
@@ -63,10 +69,10 @@ def refit_scales(
     costs O(m) an evaluation after the one decomposition.
 
     Args:
-        model: its kernel must have an `outputscale` that can be set, as ours and
+        model: a model whose kernel has an `outputscale` that can be set, as those of softki and
             `gpytorch.kernels.ScaleKernel` have.
-        statistics: of all the rows, in square-root form.
-        max_iterations: of L-BFGS.
+        statistics: statistics of all the rows, in square-root form.
+        max_iterations: iterations of L-BFGS at most.
 
     Returns:
         log p per observed value, after.
@@ -79,6 +85,7 @@ def refit_scales(
         )
     if not isinstance(statistics, SquareRootStatistics):
         raise InvalidInputError("refit_scales needs SquareRootStatistics; refit takes both forms")
+    statistics.check_points(len(model.points))
     with torch.no_grad():
         spectrum = _spectrum(model.kernel_matrix() / outputscale, statistics)
     log_scale = nn.Parameter(outputscale.detach().log().reshape(()).clone())
@@ -101,7 +108,7 @@ def refit_scales(
 
 
 class _Spectrum(NamedTuple):
-    """What the likelihood as a function of output scale and noise depends on."""
+    """The likelihood as a function of output scale and noise alone."""
 
     signal: Tensor  # λ², (k,)
     square: Tensor  # q², (k,), summed over targets
@@ -122,7 +129,7 @@ class _Spectrum(NamedTuple):
 
 
 def _spectrum(K: Tensor, statistics: SquareRootStatistics) -> _Spectrum:
-    """Of K with unit output scale: the singular values of Rs L and what they see of Y."""
+    """The singular values of Rs L for K with unit output scale, and the targets in their basis."""
     L = factorise(K, "the kernel matrix K")
     U, values, _ = torch.linalg.svd(statistics.weights_factor @ L, full_matrices=False)
     return _Spectrum(

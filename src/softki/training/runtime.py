@@ -1,4 +1,4 @@
-"""What a fit asks of torch and the process."""
+"""The state of torch and of the process during a fit: precision, threads, memory, time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def prepared() -> Iterator[None]:
     """Exact float32 products, no more threads than processors, freed memory used again.
 
     The shorter formats of float32 that GPUs multiply in would ruin the gradient. Torch starts a
-    thread for each processor of the machine, also where the process may use a few of them (a
+    thread for each processor of the machine, also where the process may use only a few of them (a
     container, a batch job, an affinity); `joblib.cpu_count` knows these limits. A smaller number
-    that was asked for is left as it is. Precision and threads are put back afterwards.
+    that the user has set stays. Precision and threads are restored afterwards.
 
     Example:
         >>> threads = torch.get_num_threads()
@@ -47,7 +47,7 @@ def prepared() -> Iterator[None]:
 
 @contextmanager
 def timed(seconds: dict[str, float], stage: str, device: torch.device) -> Iterator[None]:
-    """Note the seconds that the body takes, to the end of its work on the device."""
+    """Record the seconds that the body takes, to the end of its work on the device."""
     start = time.perf_counter()
     yield
     if device.type == "cuda":
@@ -56,7 +56,7 @@ def timed(seconds: dict[str, float], stage: str, device: torch.device) -> Iterat
 
 
 def _exact_float32() -> Callable[[], None]:
-    """Turn shorter formats off; the function that puts them back.
+    """Turn shorter formats of float32 off, and return a function that restores them.
 
     Torch has two interfaces for this, and refuses the older where the newer has been used.
     """

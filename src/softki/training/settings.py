@@ -1,18 +1,20 @@
-"""The choices of a fit, with defaults that suit most data."""
+"""The settings of a fit, with defaults that suit most data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
-from gpytorch.kernels import Kernel
 
 from softki.exceptions import InvalidInputError
-from softki.kernels.stationary import KERNELS, StationaryKernel
+from softki.kernels.stationary import MAX_LENGTHSCALE, Kernel, check_kernel
 from softki.objective.exact_likelihood import Objective
 from softki.solvers import Solver
 from softki.validation.parameters import check_choice, check_integer, check_range
+
+if TYPE_CHECKING:
+    import gpytorch
 
 ObjectiveName = Literal["stabilised", "exact", "hutchinson"]
 TemperatureKind = Literal["per_dimension", "one", "none"]
@@ -21,33 +23,33 @@ Schedule = Literal["cosine", "constant"]
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How to fit.
+    """The settings of a fit.
 
     Attributes:
         points: m, the number of interpolation points; fewer where the rows are fewer.
-        kernel: a name from `softki.kernels.stationary.KERNELS`, one of its kernels, or any
+        kernel: a name from `softki.kernels.KERNELS`, a kernel of `softki.kernels`, or any
             `gpytorch.kernels.Kernel`.
         max_lengthscale: the cap on the lengthscales of a kernel that is given by name, in units of
             x/T, in which rows lie about 7 apart at first.
         temperature: one temperature per dimension, one for all, or none.
         objective: `stabilised` (exact, Hutchinson's pseudoloss where that fails), `exact`, or
             `hutchinson`; or any `softki.objective.Objective`, such as `Hutchinson(probes=64)`.
-        batch_size: rows a step; None for all rows in every step.
-        steps: how many.
-        learning_rate: of Adam, at its peak.
-        point_learning_rate: of the points; None for the learning rate, in more than 20 columns
-            times √(20/d).
+        batch_size: rows in a minibatch; None for all rows in every step.
+        steps: number of training steps.
+        learning_rate: learning rate of Adam, at its peak.
+        point_learning_rate: learning rate of the points; None for the learning rate, in more than
+            20 columns times √(20/d).
         schedule: `cosine` (warm-up, then cosine decay to zero) or `constant`.
         held_out: share of the rows that training does not see, on which it is stopped and
             its predictions calibrated; 0 for neither.
-        folds: how often the rows are dealt out for cross-validation, instead of `held_out`, for
-            few rows; 0 for not.
+        folds: number of folds of a cross-validation that takes the place of `held_out`, for few
+            rows; 0 for none.
         patience: evaluations without improvement after which the fit ends; None for never.
-        solver: of the final posterior, see `softki.solvers`.
-        cg_tolerance: of the solver `cg`.
+        solver: solver of the final posterior, see `softki.solvers`.
+        cg_tolerance: relative residual at which the solver `cg` stops.
         dtype: precision of the work on rows, torch.float32 or torch.float64; parameters and
             m×m algebra are always in float64.
-        seed: of everything random.
+        seed: seed of all random numbers.
 
     Example:
         >>> FitSettings(kernel="mattern32")
@@ -57,8 +59,8 @@ class FitSettings:
     """
 
     points: int = 512
-    kernel: str | StationaryKernel | Kernel = "matern32"
-    max_lengthscale: float = 3.0
+    kernel: str | Kernel | gpytorch.kernels.Kernel = "matern32"
+    max_lengthscale: float = MAX_LENGTHSCALE
     temperature: TemperatureKind = "per_dimension"
     objective: ObjectiveName | Objective = "stabilised"
     batch_size: int | None = 1024
@@ -76,9 +78,13 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         """Check every setting."""
-        if not isinstance(self.kernel, StationaryKernel | Kernel):
-            check_choice("kernel", self.kernel, KERNELS, ", or a gpytorch.kernels.Kernel")
+        check_kernel(self.kernel)
         check_choice("temperature", self.temperature, get_args(TemperatureKind))
+        if isinstance(self.objective, type):
+            raise InvalidInputError(
+                f"objective is the class {self.objective.__name__}: give an instance, such as "
+                f"{self.objective.__name__}()"
+            )
         if not callable(self.objective):
             check_choice("objective", self.objective, get_args(ObjectiveName))
         check_choice("schedule", self.schedule, get_args(Schedule))

@@ -1,1 +1,1 @@
-"""What users hand in, checked and turned into numbers."""
+"""Checks of parameters and of data, each written once, with errors that say what to do."""

@@ -1,16 +1,80 @@
-"""What a fit is given, checked: rows, noise and device."""
+"""The rows of a fit, checked: shapes, numbers of rows, known noise, scale, and the device.
+
+Every check is written once and takes tensors and NumPy arrays: the functions `check_…` here, with
+`softki.validation.tables.check_finite`. The functions `checked_…` begin with what a user gives.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from softki.batches import Data
 from softki.exceptions import InvalidInputError, ScaleWarning, warn_caller
 from softki.validation.tables import as_tensor, check_finite, column_names
+
+
+def check_matrix(x: Any, name: str = "X") -> None:
+    """Raise unless x has the shape (rows, columns); the messages begin as scikit-learn's do."""
+    shape = tuple(x.shape)
+    if len(shape) != 2:
+        raise InvalidInputError(
+            f"Expected 2D array, got {len(shape)}D array instead: {name} has the shape {shape}, "
+            f"not (rows, columns). Reshape your data with {name}.reshape(-1, 1) if it is one "
+            f"column, {name}.reshape(1, -1) if it is one row."
+        )
+    for count, what in zip(shape, ("sample", "feature"), strict=True):
+        if count == 0:
+            raise InvalidInputError(
+                f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required: "
+                f"{name} is empty."
+            )
+
+
+def check_shapes(x: Any, y: Any, noise_variance: Any = None, x_name: str = "X") -> None:
+    """Raise unless x is (n, d), y is (n,) or (n, t), and the known noise is (n,).
+
+    Example:
+        >>> check_shapes(np.ones((3, 2)), np.ones(2))
+        Traceback (most recent call last):
+            ...
+        softki.exceptions.InvalidInputError: X has 3 rows and y has 2
+    """
+    check_matrix(x, x_name)
+    n = len(x)
+    if len(y.shape) not in (1, 2) or 0 in y.shape:
+        raise InvalidInputError(
+            f"y must have the shape (rows,) or (rows, targets), got {tuple(y.shape)}"
+        )
+    if len(y) != n:
+        raise InvalidInputError(f"{x_name} has {n} rows and y has {len(y)}")
+    if noise_variance is not None and tuple(noise_variance.shape) != (n,):
+        raise InvalidInputError(
+            f"noise_variance must have the shape ({n},), got {tuple(noise_variance.shape)}"
+        )
+
+
+def check_noise(
+    values: Tensor | np.ndarray, name: str = "noise_variance", first_row: int = 0
+) -> None:
+    """Raise unless all noise variances (n,) are finite and positive.
+
+    Example:
+        >>> check_noise(np.array([1.0, 0.0]), first_row=10)
+        Traceback (most recent call last):
+            ...
+        softki.exceptions.InvalidInputError: noise_variance must be positive, got 0.0 in row 11
+    """
+    check_finite(values, name, first_row=first_row)
+    if len(values) and float(values.min()) <= 0:
+        row = int((values <= 0).nonzero()[0][0])
+        raise InvalidInputError(
+            f"{name} must be positive, got {float(values[row])} in row {first_row + row}"
+        )
 
 
 def checked_data(
@@ -23,67 +87,46 @@ def checked_data(
     """The rows as tensors on the device, or an error that says what is wrong with them."""
     x, y = as_tensor(x, "x"), as_tensor(y, "y")
     device = checked_device(x.device if device is None else device)
-    if x.ndim != 2 or x.numel() == 0:
-        raise InvalidInputError(
-            f"x must be a table of shape (n, d) with rows and columns, got {tuple(x.shape)}"
-        )
-    if y.ndim not in (1, 2) or len(y) != len(x) or y.numel() == 0:
-        raise InvalidInputError(
-            f"y must have the shape ({len(x)},) or ({len(x)}, targets) to match x, "
-            f"got {tuple(y.shape)}"
-        )
+    noise = _checked_noise(noise_variance)
+    check_shapes(x, y, noise, x_name="x")
     x, y = _checked_scale("x", x, dtype), _checked_scale("y", y.reshape(len(x), -1), dtype)
-    scale = None
-    if noise_variance is not None:
-        scale = checked_noise(noise_variance, len(x)).sqrt().to(device, dtype)
-    return Data(x.to(device), y.to(device), scale)
+    return Data(
+        x.to(device), y.to(device), None if noise is None else noise.sqrt().to(device, dtype)
+    )
 
 
 def checked_table(X: Any, y: Any, noise_variance: Any) -> tuple[Tensor, Tensor, Tensor | None]:
     """The numbers of a user's X (n, d), y (n,) or (n, t), and known noise (n,)."""
-    matrix, targets = checked_matrix(X), checked_targets(y)
-    if len(matrix) != len(targets):
-        raise InvalidInputError(f"X has {len(matrix)} rows and y has {len(targets)}")
-    noise = None if noise_variance is None else checked_noise(noise_variance, len(matrix))
-    return matrix, targets, noise
-
-
-def checked_matrix(X: Any) -> Tensor:
-    """The numbers of X (n, d); the messages begin as scikit-learn's do."""
-    matrix = as_tensor(X, "X")
-    if matrix.ndim != 2:
-        raise InvalidInputError(
-            f"Expected 2D array, got {matrix.ndim}D array instead: X has the shape "
-            f"{tuple(matrix.shape)}, not (rows, columns). Reshape your data with "
-            "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
-        )
-    for count, what in zip(matrix.shape, ("sample", "feature"), strict=True):
-        if count == 0:
-            raise InvalidInputError(
-                f"Found array with 0 {what}(s) (shape={tuple(matrix.shape)}) while a minimum "
-                "of 1 is required: X is empty."
-            )
-    check_finite(matrix, "X", column_names(X))
-    return matrix
-
-
-def checked_targets(y: Any) -> Tensor:
-    """The numbers of y, (n,) or (n, t)."""
+    matrix = checked_matrix(X)
     if y is None:
         raise InvalidInputError(
             "This SoftKIRegressor estimator requires y to be passed, but the target y is None"
         )
-    targets = as_tensor(y, "y")
-    if targets.ndim not in (1, 2) or targets.numel() == 0:
-        raise InvalidInputError(
-            f"y must have the shape (rows,) or (rows, targets), got {tuple(targets.shape)}"
-        )
+    targets, noise = as_tensor(y, "y"), _checked_noise(noise_variance)
+    check_shapes(matrix, targets, noise)
     check_finite(targets, "y", column_names(y))
-    return targets
+    return matrix, targets, noise
+
+
+def checked_matrix(X: Any) -> Tensor:
+    """The numbers of X (n, d)."""
+    matrix = as_tensor(X, "X")
+    check_matrix(matrix)
+    check_finite(matrix, "X", column_names(X))
+    return matrix
+
+
+def _checked_noise(noise_variance: Any) -> Tensor | None:
+    """The known noise (n,) in float64, if there is one."""
+    if noise_variance is None:
+        return None
+    noise = as_tensor(noise_variance, "noise_variance").double()
+    check_noise(noise)
+    return noise
 
 
 def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-    """The values in the precision of the fit; a warning if they are far from standardised."""
+    """The values in the precision of the fit, with a warning if they are far from standardised."""
     check_finite(values, name)
     if values.is_inference():
         with torch.inference_mode(False):
@@ -110,26 +153,10 @@ def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.to(dtype)
 
 
-def checked_noise(noise_variance: Any, count: int) -> Tensor:
-    """The known noise of the rows (n,) in float64, positive."""
-    noise = as_tensor(noise_variance, "noise_variance").double()
-    if noise.shape != (count,):
-        raise InvalidInputError(
-            f"noise_variance must have the shape ({count},), got {tuple(noise.shape)}"
-        )
-    check_finite(noise, "noise_variance")
-    if not bool((noise > 0).all()):
-        row = int((noise <= 0).nonzero()[0])
-        raise InvalidInputError(
-            f"noise_variance must be positive, got {float(noise[row])} in row {row}"
-        )
-    return noise
-
-
 def checked_device(device: torch.device | str) -> torch.device:
-    """The device, if it can be used; "auto" is CUDA where there is a device, else the CPU.
+    """The device, if it can be used; "auto" is a CUDA device where there is one, else the CPU.
 
-    Where `torchrun` has started several processes, "cuda" is another device in each of them.
+    Where `torchrun` has started several processes, "cuda" is a different device in each of them.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

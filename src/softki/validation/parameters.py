@@ -31,7 +31,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str], also: str = "") 
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The one of the names that is closest to a mistaken one, if any is close.
+    """The name that is closest to a mistaken one, if any is close.
 
     Example:
         >>> nearest("Prise", ["price", "size"])
@@ -51,13 +51,14 @@ def check_range(name: str, value: Any, low: float, high: float = float("inf")) -
             ...
         softki.exceptions.InvalidInputError: held_out must be a number, at least 0 and below 1, ...
     """
-    if not isinstance(value, Real) or not low <= float(value) < high:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not low <= float(value) < high:
         bound = "" if high == float("inf") else f" and below {high:g}"
         raise InvalidInputError(f"{name} must be a number, at least {low:g}{bound}, got {value!r}")
 
 
 def as_double(value: Tensor | float) -> Tensor:
-    """The value in float64: a tensor where it is, a number on the CPU whatever the default."""
+    """The value in float64: a tensor on its device, a number on the CPU whatever the default."""
     if isinstance(value, Tensor):
         return value.detach().double()
     return torch.tensor(value, dtype=torch.float64, device="cpu")

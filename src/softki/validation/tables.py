@@ -1,4 +1,4 @@
-"""Any table in, a tensor of numbers out, or one clear error that names the column.
+"""Tables of any library as tensors of numbers, or one clear error that names the column.
 
 NumPy arrays, lists, torch tensors, and the data frames of pandas, polars and PyArrow are taken;
 none of those packages is imported. Float32 stays, all other numbers become float64.
@@ -55,7 +55,7 @@ def as_tensor(table: Any, name: str = "x") -> Tensor:
 
 
 def with_names(table: Any) -> Any:
-    """The table in a form whose column names scikit-learn reads: it does not those of a batch."""
+    """The table with column names that scikit-learn reads: a record batch becomes a table."""
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is not None and isinstance(table, pyarrow.RecordBatch):
         return pyarrow.Table.from_batches([table])
@@ -75,8 +75,19 @@ def column_names(table: Any) -> list[str] | None:
     return labels if all(isinstance(label, str) for label in labels) else None
 
 
-def check_finite(values: Tensor, name: str = "x", columns: Sequence[str] | None = None) -> None:
-    """Raise if a value is NaN or infinite, with the first row and column.
+def check_finite(
+    values: Tensor | np.ndarray,
+    name: str = "x",
+    columns: Sequence[str] | None = None,
+    first_row: int = 0,
+) -> None:
+    """Raise if a value is NaN or infinite, with the first such row and column.
+
+    Args:
+        values: numbers, (n,) or (n, c).
+        name: name of the table in the error.
+        columns: names of the columns, if they have names.
+        first_row: number of the first of these rows, where they are a block of a table.
 
     Example:
         >>> check_finite(torch.tensor([[1.0, 2.0], [np.nan, 3.0]]))
@@ -84,20 +95,20 @@ def check_finite(values: Tensor, name: str = "x", columns: Sequence[str] | None 
             ...
         softki.exceptions.InvalidInputError: x contains NaN in row 1, column 0: ...
     """
+    if isinstance(values, np.ndarray):
+        values = _from_numpy(values)
     if values.numel() == 0 or all(bool(end.isfinite()) for end in values.aminmax()):
         return  # least and greatest are NaN if any value is, and need no copy of the table
-    where = [int(i) for i in (~values.isfinite()).nonzero()[0]]
-    kind = "NaN" if bool(values[*where].isnan()) else "infinity"
+    row, *column = map(int, (~values.isfinite()).nonzero()[0])
+    kind = "NaN" if bool(values[row, *column].isnan()) else "infinity"
     advice = (
         "missing values are not supported, so remove such rows, or impute them (inputs, for "
         "example, with sklearn.impute.SimpleImputer)"
         if kind == "NaN"
         else "remove such rows, or replace the value by a number"
     )
-    place = ", column ".join(map(str, where))
-    if columns is not None and values.ndim == 2:
-        place = f"{where[0]}, column {columns[where[1]]!r}"
-    raise InvalidInputError(f"{name} contains {kind} in row {place}: {advice}")
+    label = "".join(f", column {repr(columns[j]) if columns else j}" for j in column)
+    raise InvalidInputError(f"{name} contains {kind} in row {first_row + row}{label}: {advice}")
 
 
 def _labels(table: Any) -> list[Any]:
@@ -184,7 +195,7 @@ def _dates(label: str) -> InvalidInputError:
 
 
 def _advice(label: str) -> str:
-    """What to do about a column that holds no numbers."""
+    """The advice for a column that holds no numbers."""
     of_inputs = label.split()[0].lower() == "x"
     return _ENCODE if of_inputs else _REGRESSION if label.split()[0] == "y" else "give numbers"
 
