@@ -33,7 +33,7 @@ from softki.batches import Data
 from softki.kernels.stationary import Matern32
 from softki.objective.exact_likelihood import backward, exact
 from softki.parallel.groups import joined_processes
-from softki.parallel.processes import ALONE, Processes
+from softki.parallel.processes import Processes
 from softki.streaming import StreamedRows, open_source
 from softki.training.data import InMemoryRows, TrainingData
 from softki.training.inference import statistics_of
@@ -68,7 +68,7 @@ def median(work: Callable[[], object], device: torch.device, repeats: int = 5) -
     return sorted(seconds[1:])[repeats // 2]
 
 
-def measure(data: TrainingData, size: dict[str, int], processes: Processes) -> Figures:
+def measure(data: TrainingData, size: dict[str, int]) -> Figures:
     """Seconds of a full gradient, of a step of a minibatch, and of the posterior's statistics."""
     device = data.device
     model = start_model(size["points"], size["columns"], device)
@@ -109,8 +109,9 @@ def one_of(rank: int, count: int, port: int, size: dict[str, int], queue: Any) -
         rows = StreamedRows.open(
             open_source(x[own], y[own]), held_out_share=0.0, processes=processes
         )
-        figures = measure(rows, size, processes)
-        figures["message of statistics"] = message(processes, size["points"] ** 2)
+        figures = measure(rows, size)
+        if processes is not None:
+            figures["message of statistics"] = message(processes, size["points"] ** 2)
     if rank == 0:
         queue.put(figures)
     dist.destroy_process_group()
@@ -143,9 +144,9 @@ def from_host(size: dict[str, int]) -> dict[str, Figures]:
     device = torch.device("cuda")
     x, y = table(size["rows"], size["columns"])
     streamed = StreamedRows.open(open_source(x, y), held_out_share=0.0, device=device)
-    results = {"host memory": measure(streamed, size, ALONE)}
+    results = {"host memory": measure(streamed, size)}
     data = Data(torch.from_numpy(x).to(device), torch.from_numpy(y)[:, None].to(device))
-    results["GPU memory"] = measure(InMemoryRows.whole(data), size, ALONE)
+    results["GPU memory"] = measure(InMemoryRows.whole(data), size)
     return results
 
 

@@ -126,9 +126,8 @@ def seed_of(random_state: int | np.random.RandomState | None) -> int:
 def _seed_of_fit(random_state: int | np.random.RandomState | None, checkpoint: Any) -> int:
     """The seed of the `random_state`, or without one, that of the fit that goes on."""
     saved = None
-    if checkpoint is not None and not (
-        dist.is_available() and dist.is_initialized() and dist.get_rank()
-    ):
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    if checkpoint is not None and rank == 0:
         from softki.training.checkpoints import checked_folder, saved_seed
 
         folder = checked_folder(checkpoint)
