@@ -34,7 +34,13 @@ from softki.files.container import (
 from softki.files.digest import digest_of
 from softki.model import SoftKI
 from softki.training.data import TrainingData
-from softki.training.documents import Snapshot, is_own, parameters_document
+from softki.training.documents import (
+    State,
+    is_own,
+    parameters_document,
+    with_tensors,
+    without_tensors,
+)
 from softki.training.settings import FitSettings
 
 if TYPE_CHECKING:
@@ -147,7 +153,7 @@ class _Found(NamedTuple):
     """The checkpoints in a folder."""
 
     fingerprint: Fingerprint | None  # of the newest file that can be read
-    snapshot: Snapshot | None
+    state: State | None
     damaged: dict[Path, str]  # newer files that cannot be read, with the reasons
 
 
@@ -159,17 +165,17 @@ class CheckpointFolder:
         fingerprint: fingerprint of the fit, see `fit_fingerprint`.
 
     Attributes:
-        found: snapshot to go on from, if there is one.
+        found: state to go on from, if there is one.
 
     Example:
         >>> import torch
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     before = CheckpointFolder(folder, {"rows": 3})
-        ...     before.save(lambda: Snapshot({"step": 7}, {"points": torch.zeros(2)}))
+        ...     before.save(lambda: {"step": 7, "points": torch.zeros(2)})
         ...     after = CheckpointFolder(folder, {"rows": 3})
         ...     after.finish()
-        >>> after.found.document
-        {'step': 7}
+        >>> after.found["step"], after.found["points"].shape
+        (7, torch.Size([2]))
     """
 
     def __init__(self, folder: Folder, fingerprint: Fingerprint) -> None:
@@ -177,7 +183,7 @@ class CheckpointFolder:
         found = self._look()
         self._damaged = set(found.damaged)
         self._number = max((_number(path) for path in _files(self.folder)), default=0)
-        self.found = found.snapshot
+        self.found = found.state
         for path, why in found.damaged.items():
             then = "starts anew" if self.found is None else "goes on from the one before"
             warn_caller(
@@ -185,21 +191,21 @@ class CheckpointFolder:
                 CheckpointWarning,
             )
 
-    def save(self, make: Callable[[], Snapshot]) -> None:
+    def save(self, make: Callable[[], State]) -> None:
         """Write a new file, and remove all but the newest two.
 
         Where that fails, as on a full disk, the fit goes on with a warning, and older files stay.
         """
-        snapshot = make()
+        state, tensors = without_tensors(make())
         document = {
-            "checkpoint": snapshot.document,
+            "checkpoint": state,
             "identity": self.fingerprint,
-            "strides": strides_of(snapshot.tensors),
+            "strides": strides_of(tensors),
         }
         self._number += 1
         path = self.folder / f"checkpoint-{self._number:08}.softki"
         try:
-            write_atomically(path, seal(document, rows_first(snapshot.tensors)))
+            write_atomically(path, seal(document, rows_first(tensors)))
             usable = [path for path in _files(self.folder) if path not in self._damaged]
             _remove([*usable[:-_KEPT], *self._damaged])
             self._damaged.clear()
@@ -278,7 +284,7 @@ def _look_into(folder: Path) -> _Found:
     for path in reversed(_files(folder)):
         try:
             file = unseal(path)
-            return _Found(file.document["identity"], _snapshot(file), damaged)
+            return _Found(file.document["identity"], _state(file), damaged)
         except DamagedFileError as error:
             damaged[path] = str(error)
         except KeyError as error:
@@ -286,9 +292,9 @@ def _look_into(folder: Path) -> _Found:
     return _Found(None, None, damaged)
 
 
-def _snapshot(file: Sealed) -> Snapshot:
+def _state(file: Sealed) -> State:
     tensors = placed(file.tensors(), file.document["strides"])
-    return Snapshot(file.document["checkpoint"], tensors)
+    return with_tensors(file.document["checkpoint"], tensors)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -24,7 +24,7 @@ from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, ba
 from softki.parallel.processes import Processes
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics, triangular_factor
 from softki.training.checkpoints import CheckpointFolder
-from softki.training.documents import Snapshot
+from softki.training.documents import State
 from softki.training.report import HeldOut
 from softki.training.trainer import Outcome, Trainer
 
@@ -230,9 +230,9 @@ class SharedCheckpoints:
             lambda: CheckpointFolder(folder, fingerprint) if processes.is_rank_zero else None
         )
         self._folder = own
-        self.found: Snapshot | None = processes.broadcast(own.found if own else None)
+        self.found: State | None = processes.broadcast(own.found if own else None)
 
-    def save(self, make: Callable[[], Snapshot]) -> None:
+    def save(self, make: Callable[[], State]) -> None:
         """Write a checkpoint, in process 0."""
         if self._folder is not None:
             self._folder.save(make)

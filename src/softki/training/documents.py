@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,49 +18,43 @@ from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 from softki.training.report import FitReport, HeldOut, Trial
 from softki.training.settings import FitSettings
 
-
-class Snapshot(NamedTuple):
-    """Everything that is needed to go on.
-
-    Example:
-        >>> import torch
-        >>> training = Snapshot({"step": 3}, {"points": torch.zeros(2)})
-        >>> whole = Snapshot.of({"trials": 1}, training=training)
-        >>> whole.document, list(whole.tensors)
-        ({'trials': 1, 'training': {'step': 3}}, ['training.points'])
-        >>> whole.part("training").document
-        {'step': 3}
-    """
-
-    document: dict[str, Any]
-    tensors: dict[str, Tensor]
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any], **parts: Self) -> Self:
-        """A document, and others under their names."""
-        return cls(
-            {**document, **{name: part.document for name, part in parts.items()}},
-            {
-                f"{name}.{key}": tensor
-                for name, part in parts.items()
-                for key, tensor in part.tensors.items()
-            },
-        )
-
-    def has(self, name: str) -> bool:
-        """Whether there is such a part."""
-        return name in self.document
-
-    def part(self, name: str) -> Self:
-        """One of those that it was made of."""
-        prefix = f"{name}."
-        return type(self)(
-            self.document[name],
-            {k.removeprefix(prefix): v for k, v in self.tensors.items() if k.startswith(prefix)},
-        )
-
+State = dict[str, Any]
+"""The state of a running fit: plain values and tensors by name, nested."""
 
 Document = dict[str, Any]
+
+
+def without_tensors(state: State, path: str = "") -> tuple[Document, dict[str, Tensor]]:
+    """The plain values of a nested state, and its tensors by their paths.
+
+    Example:
+        >>> document, tensors = without_tensors({"step": 3, "model": {"points": torch.zeros(2)}})
+        >>> document, list(tensors)
+        ({'step': 3, 'model': {}}, ['model/points'])
+    """
+    document: Document = {}
+    tensors: dict[str, Tensor] = {}
+    for name, value in state.items():
+        if isinstance(value, Tensor):
+            tensors[f"{path}{name}"] = value
+        elif isinstance(value, dict):
+            document[name], more = without_tensors(value, f"{path}{name}/")
+            tensors |= more
+        else:
+            document[name] = value
+    return document, tensors
+
+
+def with_tensors(document: Document, tensors: Mapping[str, Tensor]) -> State:
+    """The nested state that `without_tensors` has taken apart, in place of the document."""
+    for path, tensor in tensors.items():
+        *names, last = path.split("/")
+        part = document
+        for name in names:
+            part = part[name]
+        part[last] = tensor
+    return document
+
 
 _FORMS: dict[str, type[Statistics]] = {"gram": GramStatistics, "square root": SquareRootStatistics}
 

@@ -11,9 +11,9 @@ from typing import Any, Self
 import torch
 
 from softki.model import SoftKI
-from softki.training.checkpoint_state import resume_training, training_snapshot
+from softki.training.checkpoint_state import resume_training, training_state
 from softki.training.data import TrainingData
-from softki.training.documents import Snapshot, report_document, report_of
+from softki.training.documents import State, report_document, report_of
 from softki.training.initialization import model_again, new_report, start
 from softki.training.report import Callback, FitReport, Trial
 from softki.training.settings import FitSettings
@@ -22,8 +22,8 @@ from softki.training.trainer import Trainer
 # Where settings improve the score by less than this, the next are not tried.
 _LEAST_GAIN = 0.01
 
-Save = Callable[[Callable[[], Snapshot]], None]
-"""A function that saves the snapshot that it is given the making of."""
+Save = Callable[[Callable[[], State]], None]
+"""A function that saves the state that it is given the making of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,31 +73,33 @@ class Search:
         self.trials.append(trained.report.trial)
         return gain
 
-    def snapshot(self, trainer: Trainer, generator: torch.Generator) -> Snapshot:
-        """The search so far, and the state of the training of the next settings."""
-        document = {"trials": [trial._asdict() for trial in self.trials], "noise": self.noise}
-        parts = {
-            "training": training_snapshot(trainer),
-            "generator": Snapshot({}, {"state": generator.get_state()}),
-        }
+    def state(self, trainer: Trainer, generator: torch.Generator) -> State:
+        """The search so far, with the state of the training of the next settings."""
+        best = None
         if self.best is not None:
-            about = {"number": self.best_number, "report": report_document(self.best.report)}
-            parts["best"] = Snapshot(about, dict(self.best.model.state_dict()))
-        return Snapshot.of(document, **parts)
+            best = {
+                "number": self.best_number,
+                "report": report_document(self.best.report),
+                "model": dict(self.best.model.state_dict()),
+            }
+        return {
+            "trials": [trial._asdict() for trial in self.trials],
+            "noise": self.noise,
+            "generator": generator.get_state(),
+            "training": training_state(trainer),
+            "best": best,
+        }
 
     @classmethod
-    def resumed(
-        cls, snapshot: Snapshot, candidates: Sequence[FitSettings], data: TrainingData
-    ) -> Self:
+    def resumed(cls, state: State, candidates: Sequence[FitSettings], data: TrainingData) -> Self:
         """The search as it was saved."""
-        document = snapshot.document
-        search = cls([Trial(**trial) for trial in document["trials"]], noise=document["noise"])
-        if snapshot.has("best"):
-            about, parameters = snapshot.part("best")
-            search.best_number = about["number"]
+        search = cls([Trial(**trial) for trial in state["trials"]], noise=state["noise"])
+        best = state["best"]
+        if best is not None:
+            search.best_number = best["number"]
             settings = candidates[search.best_number]
-            model = model_again(data, settings, None, parameters)
-            search.best = Trained(model, settings, data, report_of(about["report"]))
+            model = model_again(data, settings, None, best["model"])
+            search.best = Trained(model, settings, data, report_of(best["report"]))
         return search
 
 
@@ -108,7 +110,7 @@ def best_of(
     generator: torch.Generator,
     callbacks: Sequence[Callback],
     save: Save | None = None,
-    found: Snapshot | None = None,
+    found: State | None = None,
 ) -> Trained:
     """The best of the candidates, each tried as long as the one before was a gain.
 
@@ -120,29 +122,29 @@ def best_of(
         model: a model to start from, if there is one.
         generator: generator of the random numbers of initialization.
         callbacks: functions called with an `Event` after every step.
-        save: saves snapshots of the search; None where nothing is to be saved.
-        found: a snapshot to go on from, if there is one.
+        save: saves the state of the search; None where nothing is to be saved.
+        found: a state to go on from, if there is one.
     """
     if data.held_out is None:
         candidates = candidates[:1]
     search, is_interrupted = Search(), False
     if found is not None:
         search = Search.resumed(found, candidates, data)
-        generator.set_state(found.part("generator").tensors["state"])
+        generator.set_state(found["generator"])
     for settings in candidates[len(search.trials) :]:
         if found is None:
             begun, seconds = start(data, settings, model, generator, search.noise)
             search.noise = float(begun.noise_variance.detach())
         else:
-            parameters = found.part("training").part("model").tensors
-            begun, seconds = model_again(data, settings, model, parameters), {}
+            begun = model_again(data, settings, model, found["training"]["model"])
+            seconds = {}
         report = new_report(begun, data, settings, seconds)
         trainer = trainer_for(begun, data, settings, report, callbacks)
         if found is not None:
-            resume_training(trainer, found.part("training"))
+            resume_training(trainer, found["training"])
             found = None
-        snapshot = partial(search.snapshot, trainer, generator)
-        trainer.run(None if save is None else partial(save, snapshot))
+        state = partial(search.state, trainer, generator)
+        trainer.run(None if save is None else partial(save, state))
         gain = search.add(Trained(begun, settings, data, report))
         is_interrupted = report.stopped == "interrupted"
         if is_interrupted or gain < _LEAST_GAIN:

@@ -258,7 +258,7 @@ class Trainer:
         if objective == "stabilised":
             return self._stabilised(self._seeded_hutchinson)
         if objective == "hutchinson" or isinstance(objective, Hutchinson):
-            return self._seeded(Hutchinson() if isinstance(objective, str) else objective)
+            return self.seeded(Hutchinson() if isinstance(objective, str) else objective)
         if isinstance(objective, Stabilised):
             return self._stabilised(self._objective(objective.fallback))
         assert not isinstance(objective, str)
@@ -269,7 +269,7 @@ class Trainer:
         self.report.fallbacks = stabilised.fallbacks
         return stabilised
 
-    def _seeded(self, hutchinson: Hutchinson) -> Hutchinson:
+    def seeded(self, hutchinson: Hutchinson) -> Hutchinson:
         """The pseudoloss with probes from the seed of this fit, unless it has its own."""
         seeded = torch.Generator(self.data.device).manual_seed(self.settings.seed)
         self.hutchinson = replace(hutchinson, generator=hutchinson.generator or seeded)
@@ -279,7 +279,7 @@ class Trainer:
         self, rows: WeightedBatches, K: Tensor, noise_variance: Tensor
     ) -> Adjoint:
         """The pseudoloss, made when it is first needed."""
-        hutchinson = self.hutchinson or self._seeded(Hutchinson())
+        hutchinson = self.hutchinson or self.seeded(Hutchinson())
         return hutchinson(rows, K, noise_variance)
 
     def _skip(self, reason: str) -> str:
