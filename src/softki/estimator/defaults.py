@@ -19,14 +19,13 @@ import torch.distributed as dist
 from sklearn.utils.validation import check_random_state
 
 from softki.exceptions import InvalidInputError
+from softki.kernels.stationary import MAX_LENGTHSCALE
 from softki.training.settings import FitSettings
 from softki.validation.parameters import check_choice, check_integer
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Folds of the cross-validation of few rows.
 _FOLDS = 5
-
-from softki.kernels.stationary import MAX_LENGTHSCALE
 
 # A size needs so many rows for each of its points, the first one apart.
 _ROWS_PER_POINT = 8
