@@ -240,16 +240,25 @@ def test_blocks_of_weights_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
     """At most two blocks are alive at any time, whatever the number of blocks."""
     alive: list[weakref.ref[torch.Tensor]] = []
     most = 0
-    interpolate = PlainBackend.interpolate
+    interpolate, weights = PlainBackend.interpolate, PlainBackend.weights
 
-    def tracked(self: PlainBackend, x: torch.Tensor) -> Interpolated:
+    def track(S: torch.Tensor) -> None:
         nonlocal most
-        block = interpolate(self, x)
-        alive.append(weakref.ref(block.weights))
+        alive.append(weakref.ref(S))
         most = max(most, sum(reference() is not None for reference in alive))
+
+    def interpolated(self: PlainBackend, x: torch.Tensor) -> Interpolated:
+        block = interpolate(self, x)
+        track(block.weights)
         return block
 
-    monkeypatch.setattr(PlainBackend, "interpolate", tracked)
+    def weighted(self: PlainBackend, x: torch.Tensor) -> torch.Tensor:
+        S = weights(self, x)
+        track(S)
+        return S
+
+    monkeypatch.setattr(PlainBackend, "interpolate", interpolated)
+    monkeypatch.setattr(PlainBackend, "weights", weighted)
     p = dense.problem(n=200)
     backward(model_for(p), split(p, 20), exact)
     backward(model_for(p), split(p, 20), Hutchinson())
