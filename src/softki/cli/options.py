@@ -71,6 +71,18 @@ class OfChoice(StrEnum):
     f = "f"
 
 
+class PictureKind(StrEnum):
+    """Kinds of pictures, in the order in which they are drawn."""
+
+    prediction = "prediction"
+    residuals = "residuals"
+    calibration = "calibration"
+    training = "training"
+    relevance = "relevance"
+    points = "points"
+    slice = "slice"
+
+
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model file that softki fit wrote.")
 ]

@@ -13,8 +13,7 @@ import numpy as np
 from softki import plots
 from softki.cli.console import Console
 from softki.cli.model_file import ModelFile
-from softki.cli.options import UsageError, about
-from softki.cli.plot import PictureKind
+from softki.cli.options import PictureKind, UsageError, about
 from softki.cli.scoring import Observed, ObservedRows, observed_moments
 from softki.data.file_sets import FileSet
 from softki.data.readers import suggestion

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from softki.cli.console import Console
-from softki.cli.options import Debug, Device, Json, ModelArgument, OwnMissing, Quiet, UsageError
+from softki.cli.options import (
+    Debug,
+    Device,
+    Json,
+    ModelArgument,
+    OwnMissing,
+    PictureKind,
+    Quiet,
+    UsageError,
+)
 
 _SUFFIXES = (".png", ".svg", ".pdf")
-
-
-class PictureKind(StrEnum):
-    """The pictures there are."""
-
-    prediction = "prediction"
-    residuals = "residuals"
-    calibration = "calibration"
-    training = "training"
-    relevance = "relevance"
-    points = "points"
-    slice = "slice"
 
 
 EXAMPLES = """\b
