@@ -14,7 +14,7 @@ from softki.estimator.regressor import SoftKIRegressor
 from softki.kernels import kernel_matrix
 from softki.model import SoftKI
 from softki.posterior.functions import Posterior
-from softki.storage.registry import Document, Form, Tensors, register
+from softki.storage.estimator_file import Document, Form, Tensors, register
 from softki.training.documents import (
     StoredKernel,
     is_own,

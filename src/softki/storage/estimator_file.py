@@ -1,30 +1,50 @@
 """A fitted estimator in one file, and back: tensors and JSON, no code, no training rows.
 
 The file is that of `softki.files.container`. It holds what is needed to predict, with the same
-bits as before on the same machine, and to add rows. The classes of estimators register themselves
-in `softki.storage.registry`.
+bits as before on the same machine, and to add rows. A file names the class of its estimator. The
+classes are above this package: the module that turns an estimator into a document and tensors and
+back calls `register` when it is imported.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from softki._version import __version__
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.files.atomic import write_atomically
 from softki.files.container import placed, rows_first, seal, strides_of, unseal
-from softki.storage.registry import Document, form_named, form_of
 from softki.validation.inputs import checked_device
 
-# The class in files of softki 0.1, which do not name it.
-_FIRST_CLASS = "SoftKIRegressor"
+Document = dict[str, Any]
+Tensors = dict[str, Tensor]
+
+
+class Form(NamedTuple):
+    """The form that fitted estimators of a class have in a file."""
+
+    kind: type
+    contents: Callable[[Any], tuple[Document, Tensors]]
+    restored: Callable[[Document, Tensors], Any]
+
+
+# The modules that register a class, for files that are read before these are imported.
+_MODULES = {"SoftKIRegressor": "softki.estimator.files"}
+_forms: dict[str, Form] = {}
+
+
+def register(form: Form) -> None:
+    """Let estimators of a class be saved, and be loaded by the name of the class."""
+    _forms[form.kind.__name__] = form
 
 
 def save(estimator: Any, path: str | PathLike[str], extra: Mapping[str, Any] | None = None) -> None:
@@ -47,7 +67,7 @@ def save(estimator: Any, path: str | PathLike[str], extra: Mapping[str, Any] | N
         >>> bool((again.predict(X) == model.predict(X)).all())
         True
     """
-    form = form_of(estimator)
+    form = _form_of(estimator)
     check_is_fitted(estimator)
     contents, tensors = form.contents(estimator)
     document = {
@@ -78,7 +98,8 @@ def load_with_metadata(
             "its folder as checkpoint"
         )
     try:
-        form = form_named(file.document.get("class", _FIRST_CLASS))
+        # The first files name no class.
+        form = _form_named(file.document.get("class", "SoftKIRegressor"))
         tensors = placed(file.tensors(), file.document["strides"], place)
         return form.restored(file.document, tensors), file.document
     except torch.cuda.OutOfMemoryError:
@@ -99,6 +120,23 @@ def read_metadata(path: str | PathLike[str]) -> Document:
     the standardised target), `strides`, and `extra`, as it was given to `save`, or empty.
     """
     return unseal(path).document
+
+
+def _form_named(name: str) -> Form:
+    if name not in _forms and name in _MODULES:
+        import_module(_MODULES[name])
+    if name not in _forms:
+        raise InvalidInputError(f"it holds a {name}, which is not known")
+    return _forms[name]
+
+
+def _form_of(estimator: object) -> Form:
+    forms = [_form_named(name) for name in _MODULES | _forms]
+    for form in forms:
+        if isinstance(estimator, form.kind):
+            return form
+    kinds = " or ".join(form.kind.__name__ for form in forms)
+    raise InvalidTypeError(f"save takes a {kinds}, got {type(estimator).__name__}")
 
 
 def _checked_extra(extra: Mapping[str, Any] | None) -> Document:
