@@ -183,14 +183,14 @@ def test_json_of_a_fit_with_test_rows_and_two_targets(cli: Any, folder: Path) ->
 def test_an_interrupted_fit_is_saved(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Trainer._step
+    step = Trainer.step
 
     def interrupted(self: Trainer, *arguments: Any) -> Any:
         if self.report.steps == 5:
             raise KeyboardInterrupt
         return step(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "_step", interrupted)
+    monkeypatch.setattr(Trainer, "step", interrupted)
     code, _, err = cli("fit train.csv --target price --columns size -o i.softki", *SMALL)
     assert code == 0
     assert "warning: training ended after 5 of 50 steps: interrupted; the best" in err
