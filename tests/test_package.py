@@ -46,7 +46,7 @@ def test_packages_and_names_need_only_the_declared_packages() -> None:
     )
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     runtime = {re.split(r"[>=<\s]", requirement)[0] for requirement in project["dependencies"]}
-    declared = "torch numpy scikit-learn scipy joblib lazy-loader safetensors gpytorch tqdm"
+    declared = "torch numpy scikit-learn joblib lazy-loader safetensors gpytorch tqdm"
     assert runtime == set(declared.split())
 
 

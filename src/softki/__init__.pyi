@@ -2,6 +2,7 @@
 
 from ._version import __version__
 from .batches import Data
+from .estimator.files import load
 from .estimator.regressor import SoftKIRegressor
 from .exceptions import (
     CheckpointWarning,
@@ -20,7 +21,6 @@ from .model import SoftKI
 from .objective.hutchinson import Hutchinson
 from .posterior.functions import Function, Posterior
 from .statistics import GramStatistics, SquareRootStatistics, Statistics
-from .storage.estimator_file import load
 from .training.data import TrainingData
 from .training.fit import Fit, fit, fit_rows
 from .training.inference import posterior_of, statistics_of

@@ -1,8 +1,9 @@
-"""How good predictions and their error bars are."""
+"""Measures of predictions and of their error bars."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,17 +22,23 @@ def rmse(residual: Tensor) -> float:
 
 
 def gaussian_nll(residual: Tensor, variance: Tensor) -> Tensor:
-    """−log N(y; mean, variance), averaged: ½ mean[ log 2πs + r²/s ].
+    """−log N(y; mean, variance), averaged over all values.
 
     Args:
         residual: r = y − mean.
-        variance: s, of y and not of f: the noise is part of it. Broadcast against residual.
+        variance: variance s of y and not of f, which includes the noise. Broadcast against
+            residual.
 
     Example:
         >>> gaussian_nll(torch.tensor([0.0, 0.0]), torch.tensor(1.0))
         tensor(0.9189)
     """
-    return (torch.log(2 * math.pi * variance) + residual.square() / variance).mean() / 2
+    return negative_log_density(residual, variance).mean()
+
+
+def negative_log_density(residual: Tensor, variance: Tensor) -> Tensor:
+    """−log N(y; mean, variance) of each value: ½ [ log 2πs + r²/s ]."""
+    return (torch.log(2 * math.pi * variance) + residual.square() / variance) / 2
 
 
 def coverage(residual: Tensor, variance: Tensor, level: float = 0.95) -> float:
@@ -53,4 +60,14 @@ def half_width(level: float) -> float:
         1.96
     """
     check_range("level", level, 0, 1)
-    return math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
+    return float(normal_quantile((1 + level) / 2))
+
+
+def normal_quantile(level: Tensor | float | Sequence[float]) -> Tensor:
+    """z with P(ε ≤ z) = level for a standard normal ε, in float64.
+
+    Example:
+        >>> normal_quantile(0.5)
+        tensor(0., dtype=torch.float64)
+    """
+    return torch.special.ndtri(torch.as_tensor(level, dtype=torch.float64))

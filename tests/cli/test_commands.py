@@ -183,14 +183,14 @@ def test_json_of_a_fit_with_test_rows_and_two_targets(cli: Any, folder: Path) ->
 def test_an_interrupted_fit_is_saved(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Trainer._step
+    step = Trainer.step
 
     def interrupted(self: Trainer, *arguments: Any) -> Any:
         if self.report.steps == 5:
             raise KeyboardInterrupt
         return step(self, *arguments)
 
-    monkeypatch.setattr(Trainer, "_step", interrupted)
+    monkeypatch.setattr(Trainer, "step", interrupted)
     code, _, err = cli("fit train.csv --target price --columns size -o i.softki", *SMALL)
     assert code == 0
     assert "warning: training ended after 5 of 50 steps: interrupted; the best" in err
@@ -204,7 +204,7 @@ def test_an_interrupt_elsewhere_leaves_nothing(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("softki.cli.fit.save", interrupted)
+    monkeypatch.setattr("softki.storage.save", interrupted)
     code, _, err = cli("fit train.csv --target price --columns size -o gone.softki", *SMALL)
     assert code == 130
     assert err.endswith("error: interrupted\n")
@@ -671,7 +671,7 @@ def test_slices_are_along_the_most_relevant_numbers(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = softki.load(folder / "price.softki")
-    monkeypatch.setattr("softki.cli.plot._SLICES", 2)
+    monkeypatch.setattr("softki.cli.pictures._SLICES", 2)
     drawn = spy_on(monkeypatch, softki.plots.SliceDisplay, "from_estimator")
     assert cli("plot price.softki test.csv -k slice -o slice.png")[0] == 0
     names = list(model.feature_names_in_)
@@ -683,7 +683,7 @@ def test_slices_are_along_the_most_relevant_numbers(
 def test_pictures_of_a_large_table_show_a_random_sample(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("softki.cli.plot.MAX_ROWS", 40)
+    monkeypatch.setattr("softki.cli.pictures.MAX_ROWS", 40)
     monkeypatch.setattr(readers, "BATCH_ROWS", 32)
     drawn = spy_on(monkeypatch, softki.plots.PredictionDisplay, "from_predictions")
     assert cli("plot price.softki test.parquet -k prediction -o p.png")[0] == 0
@@ -815,7 +815,7 @@ def test_unexpected_errors_are_one_line_too(cli: Any, monkeypatch: pytest.Monkey
     def fails(*_: Any) -> None:
         raise ZeroDivisionError("a\nb")
 
-    monkeypatch.setattr("softki.cli.info.read_metadata", fails)
+    monkeypatch.setattr("softki.storage.read_metadata", fails)
     code, _, err = cli("info price.softki")
     assert code == 1
     assert err == "error: unexpected ZeroDivisionError: a b (--debug shows where)\n"
@@ -827,14 +827,30 @@ def test_other_exits_are_not_taken_for_closed_pipes(
     def exits(*_: Any) -> None:
         raise SystemExit(3)
 
-    monkeypatch.setattr("softki.cli.info.read_metadata", exits)
+    monkeypatch.setattr("softki.storage.read_metadata", exits)
     with pytest.raises(SystemExit) as exit_:
         cli("info price.softki")
     assert exit_.value.code == 3
 
 
+def test_help_and_version_import_nothing_heavy() -> None:
+    """Each of these takes longer to import than all that help needs."""
+    heavy = {"matplotlib", "numpy", "pyarrow", "scipy", "sklearn", "torch"}
+    commands = [[], ["--version"], *([name, "--help"] for name in COMMANDS)]
+    code = (
+        "import sys; from softki.cli.app import run;"
+        f"assert all(run(command) == 0 for command in {commands});"
+        f"found = {heavy} & sys.modules.keys(); assert not found, found"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+COMMANDS = ("fit", "predict", "evaluate", "info", "plot")
+
+
 def test_help_has_examples(cli: Any) -> None:
-    for command in ("", "fit", "predict", "evaluate", "info", "plot"):
+    for command in ("", *COMMANDS):
         code, out, _ = cli(f"{command} --help")
         assert code == 0
         assert f"\n    softki {command}".rstrip() in out

@@ -359,9 +359,9 @@ class TestSlices:
 
         with pytest.raises(InvalidInputError, match=r"unknown feature 'elbo'.*mean 'elbow'\?"):
             draw("elbo")
-        with pytest.raises(InvalidInputError, match="columns are 'shoulder', 'elbow', 'wrist'"):
+        with pytest.raises(InvalidInputError, match="is one of: shoulder, elbow, wrist"):
             draw("temperature")
-        with pytest.raises(InvalidInputError, match="no feature 3: X has 3 columns"):
+        with pytest.raises(InvalidInputError, match="no feature 3: X has 3, the first is 0"):
             draw([0, 3])
         with pytest.raises(InvalidInputError, match="whole number"):
             draw(-1)

@@ -463,6 +463,23 @@ def test_a_document_that_cannot_be_understood_is_refused(good: Path, path: Path)
             load(path)
 
 
+def test_a_class_that_is_not_known_is_refused(good: Path, path: Path) -> None:
+    sealed = unseal(good)
+    path.write_bytes(seal(sealed.document | {"class": "SoftKIOracle"}, sealed.tensors()))
+    with pytest.raises(InvalidInputError, match=r"holds a SoftKIOracle, which is not known"):
+        load(path)
+
+
+def test_the_class_is_found_in_a_process_that_has_not_imported_it(good: Path) -> None:
+    code = (
+        "import sys; from softki.storage import load;"
+        "assert 'softki.estimator' not in sys.modules;"
+        f"print(type(load({str(good)!r})).__name__)"
+    )
+    child = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert child.stdout == "SoftKIRegressor\n"
+
+
 def test_there_is_no_file(tmp_path: Path) -> None:
     for read in (load, read_metadata):
         with pytest.raises(FileNotFoundError, match=r"there is no file .*missing\.softki"):
@@ -485,7 +502,7 @@ def test_a_device_that_is_not_there_is_refused(good: Path, path: Path) -> None:
 
 def test_what_cannot_be_saved_is_refused(path: Path) -> None:
     with pytest.raises(InvalidTypeError, match="LinearRegression"):
-        save(LinearRegression(), path)  # type: ignore[arg-type]
+        save(LinearRegression(), path)
     with pytest.raises(NotFittedError):
         save(SoftKIRegressor(), path)
     assert not path.exists()

@@ -16,11 +16,9 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LinearRegression
 
 import softki
-from softki import InvalidInputError, InvalidTypeError, SoftKIError, SoftKIRegressor
-from softki.storage.onnx_export import export_onnx
+from softki import InvalidInputError, SoftKIError, SoftKIRegressor
 
 OPTIMISED = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 PLAIN = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -153,7 +151,7 @@ def probes(model: SoftKIRegressor) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("level", [PLAIN, OPTIMISED], ids=["plain", "optimised"])
 def test_the_graph_agrees_with_predict(model: SoftKIRegressor, path: Path, level: Any) -> None:
     """To 1e-10 of the spread of y: float64 throughout, and nothing cancels."""
-    export_onnx(model, path)
+    model.export_onnx(path)
     onnx.checker.check_model(str(path), full_check=True)
     scale = np.asarray(model.y_standardizer_.scale)
     # An offset of y leaves its digits to neither.
@@ -168,7 +166,7 @@ def test_the_graph_agrees_with_predict(model: SoftKIRegressor, path: Path, level
 
 
 def test_std_is_relatively_exact(model: SoftKIRegressor, path: Path) -> None:
-    export_onnx(model, path)
+    model.export_onnx(path)
     for name, x in probes(model).items():
         expected = model.predict(x, return_std=True)[1]
         np.testing.assert_allclose(run(path, x)[1], expected, rtol=1e-9, err_msg=name)
@@ -177,7 +175,7 @@ def test_std_is_relatively_exact(model: SoftKIRegressor, path: Path) -> None:
 def test_missing_values_give_nan_in_their_row_alone(
     plain_model: SoftKIRegressor, path: Path
 ) -> None:
-    export_onnx(plain_model, path)
+    plain_model.export_onnx(path)
     x, _ = table(5)
     x[1, 0], x[3, 2] = np.nan, np.inf
     for result in run(path, x):
@@ -185,19 +183,19 @@ def test_missing_values_give_nan_in_their_row_alone(
 
 
 def test_no_rows_give_no_rows(plain_model: SoftKIRegressor, path: Path) -> None:
-    export_onnx(plain_model, path)
+    plain_model.export_onnx(path)
     assert [result.shape for result in run(path, np.empty((0, 3)))] == [(0,), (0,)]
 
 
 def test_another_number_of_columns_is_refused(plain_model: SoftKIRegressor, path: Path) -> None:
-    export_onnx(plain_model, path)
+    plain_model.export_onnx(path)
     with pytest.raises(Exception, match=r"[Ii]nvalid dimensions"):
         run(path, np.zeros((2, 4)))
 
 
 def test_the_graph_describes_itself_and_needs_nothing_recent(path: Path) -> None:
     x, y = table()
-    export_onnx(fit(pd.DataFrame(x, columns=["a", "b", "länge"]), y), path)
+    fit(pd.DataFrame(x, columns=["a", "b", "länge"]), y).export_onnx(path)
     graph = onnx.load(str(path))
     assert graph.ir_version <= 7
     assert [(o.domain, o.version) for o in graph.opset_import] == [("", 13)]
@@ -215,7 +213,7 @@ def test_the_graph_describes_itself_and_needs_nothing_recent(path: Path) -> None
 
 def test_rows_added_later_are_in_the_graph(path: Path) -> None:
     model = one_target().partial_fit(*table(50, seed=9))
-    export_onnx(model, path)
+    model.export_onnx(path)
     x, _ = table(20, seed=3)
     np.testing.assert_allclose(run(path, x)[0], model.predict(x), rtol=1e-9)
 
@@ -223,15 +221,13 @@ def test_rows_added_later_are_in_the_graph(path: Path) -> None:
 def test_what_cannot_be_exported_is_refused(
     plain_model: SoftKIRegressor, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InvalidTypeError, match="LinearRegression"):
-        export_onnx(LinearRegression(), path)  # type: ignore[arg-type]
     with pytest.raises(NotFittedError):
-        export_onnx(SoftKIRegressor(), path)
+        SoftKIRegressor().export_onnx(path)
     with pytest.raises(InvalidInputError, match="is a folder"):
-        export_onnx(plain_model, path.parent)
+        plain_model.export_onnx(path.parent)
     with pytest.raises(InvalidInputError, match="no folder"):
-        export_onnx(plain_model, path.parent / "no" / "model.onnx")
+        plain_model.export_onnx(path.parent / "no" / "model.onnx")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(SoftKIError, match=r"pip install 'softki\[onnx\]'"):
-        export_onnx(plain_model, path)
+        plain_model.export_onnx(path)
     assert not list(path.parent.iterdir())

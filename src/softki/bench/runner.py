@@ -22,7 +22,7 @@ import sklearn
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from softki import __version__
+from softki._version import __version__
 from softki.bench.datasets import Observations, load
 from softki.bench.memory import PeakMemory
 from softki.bench.methods import METHODS, make

@@ -1,4 +1,4 @@
-"""The application: its commands, and what becomes of their errors."""
+"""The application: its commands, and the exit codes and messages of their errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-import softki
+from softki._version import __version__
 from softki.cli import evaluate, fit, info, plot, predict
 from softki.cli.options import DONE, FAILED, INTERRUPTED, WRONG_USAGE, UsageError, explained
 from softki.cli.process_group import launched_rank
@@ -38,7 +38,7 @@ app.command(context_settings=_BENCH_SETTINGS, add_help_option=False)(bench)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"softki {softki.__version__}")
+        typer.echo(f"softki {__version__}")
         raise typer.Exit
 
 
@@ -63,7 +63,7 @@ def _softki(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command; the exit code."""
+    """Run a command, and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a name may not fit the terminal's encoding
@@ -71,8 +71,8 @@ def run(arguments: Sequence[str]) -> int:
         code = app(args=list(arguments) or ["--help"], prog_name="softki", standalone_mode=False)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit) as error:
-        # The reader of a pipe has what it wanted, for which typer has SystemExit. Nothing more
-        # can be written, not even at exit.
+        # The reader of a pipe has closed it, for which typer raises SystemExit. Nothing more can
+        # be written, not even at exit.
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -87,9 +87,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _failure(error: Exception, debug: bool) -> int:
-    """Print the error; the exit code.
+    """Print the error, and return the exit code.
 
-    What is wrong with the command is the same in all processes, and said by the first.
+    A wrong command line is the same in all processes: the one of rank 0 prints the error.
     """
     rank = launched_rank()
     if rank and isinstance(error, _TyperUsageError | UsageError):

@@ -1,4 +1,4 @@
-"""What the command line shows: results on stdout, everything else on stderr."""
+"""Output of the command line: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Console:
     Attributes:
         quiet: whether to show only warnings, errors, and JSON if it was asked for.
         json: whether to give the result as one JSON object, and no table.
-        silent: whether to show nothing, as another process does.
-        warnings: those that were shown.
+        silent: whether to show nothing, as processes of rank 1 and above do.
+        warnings: warnings so far, which are part of the JSON.
     """
 
     quiet: bool = False
@@ -37,7 +37,7 @@ class Console:
 
     @classmethod
     def of_process(cls, rank: int, quiet: bool, json: bool) -> Self:
-        """The console of one of several processes, of which the first shows what there is."""
+        """The console of one of several processes, which is silent but for rank 0."""
         return cls(quiet=True, silent=True) if rank else cls(quiet, json)
 
     @property
@@ -46,18 +46,18 @@ class Console:
         return not self.quiet and not self.json and sys.stderr.isatty()
 
     def note(self, text: str) -> None:
-        """A remark, on stderr."""
+        """Show a remark, on stderr."""
         if not self.quiet and not self.json:
             typer.echo(text, err=True)
 
     def warn(self, text: str) -> None:
-        """A warning, on stderr."""
+        """Show a warning, on stderr."""
         self.warnings.append(text)
         if not self.silent:
             typer.echo(f"warning: {text}", err=True)
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], text: int = 1) -> None:
-        """A table on stdout; the columns after the first `text` are numbers, on the right."""
+        """Show a table on stdout; columns after the first `text` hold numbers, to the right."""
         if self.quiet or self.json:
             return
         table = rich.table.Table(box=rich.box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -70,7 +70,7 @@ class Console:
         out.print(table)
 
     def facts(self, facts: Mapping[str, str]) -> None:
-        """Names and values on stdout, a line each."""
+        """Show names and values on stdout, a line each."""
         if self.quiet or self.json:
             return
         width = max(map(len, facts))
@@ -78,12 +78,12 @@ class Console:
             typer.echo(f"{name:{width}}  {fact}")
 
     def line(self) -> None:
-        """An empty line between two tables."""
+        """Show an empty line between two tables."""
         if not self.quiet and not self.json:
             typer.echo()
 
     def result(self, document: Mapping[str, Any]) -> None:
-        """The result as JSON on stdout, if that was asked for."""
+        """Show the result as JSON on stdout, if that was asked for."""
         if self.json:
             whole = {**document, "warnings": self.warnings}
             typer.echo(json.dumps(_finite(whole), indent=2, ensure_ascii=False))
@@ -121,7 +121,7 @@ def share(value: float | None) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has neither NaN nor infinity: null."""
+    """The value with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {key: _finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

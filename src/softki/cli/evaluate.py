@@ -5,20 +5,7 @@ from __future__ import annotations
 import time
 
 from softki.cli.console import Console
-from softki.cli.model_file import EncodedBatches, ModelFile
-from softki.cli.options import (
-    DataArgument,
-    Debug,
-    Device,
-    Json,
-    ModelArgument,
-    OwnMissing,
-    Quiet,
-    about,
-)
-from softki.cli.scoring import HEADER, KnownNoise, Scores, figures_row, numbers_in, observed_moments
-from softki.data.file_sets import FileSet
-from softki.exceptions import InvalidInputError
+from softki.cli.options import DataArgument, Debug, Device, Json, ModelArgument, OwnMissing, Quiet
 
 EXAMPLES = """\b
 Examples:
@@ -42,35 +29,27 @@ def evaluate(
     target, NLL is the mean of -log p(y), and the last columns show how much of the table the
     central intervals cover. A model with known noise uses that of the table's rows.
     """
+    from softki.cli.model_file import ModelFile
+    from softki.cli.scoring import HEADER, ObservedRows, figures_row, scores_of
+    from softki.data.file_sets import FileSet
+
     start, console = time.perf_counter(), Console(quiet, json)
     with console.listening():
         file = ModelFile.open(model, device, missing)
         file.check_named_targets()
-        scores, skipped = _scores(file, FileSet.of(data), console)
+        files = FileSet.of(data)
+        rows = ObservedRows(file, files, file.targets, console)
+        scores = scores_of(file.estimator, rows, files)
     seconds = time.perf_counter() - start
     figures = dict(zip(file.targets, scores.figures(), strict=True))
     console.table(HEADER, [figures_row(target, figures[target]) for target in file.targets])
-    left = f", {skipped} left out as values are missing" if skipped else ""
+    left = f", {rows.left_out} left out as values are missing" if rows.left_out else ""
     console.note(f"{scores.rows} rows{left}, {seconds:.1f} s")
     console.result(
-        {"rows": scores.rows, "rows_left_out": skipped, "seconds": seconds, "targets": figures}
+        {
+            "rows": scores.rows,
+            "rows_left_out": rows.left_out,
+            "seconds": seconds,
+            "targets": figures,
+        }
     )
-
-
-def _scores(file: ModelFile, data: FileSet, console: Console) -> tuple[Scores, int]:
-    """The figures, and how many rows could not be used."""
-    noise = KnownNoise(file, data)
-    reader = file.reader(data, [*file.targets, *noise.columns])
-    batches = EncodedBatches(file, reader, console, file.targets)
-    scores = Scores(len(file.targets))
-    with about(data):
-        numbers_in(reader.schema.empty_table(), [*file.targets, *noise.columns])
-    for batch, encoded, complete in batches:
-        y, relative = numbers_in(batch, file.targets)[complete], noise.relative(batch, complete)
-        with about(data):
-            predicted = observed_moments(file.estimator, encoded.table(complete), relative)
-        scores.add(y, *predicted)
-    if not scores.rows:
-        raise InvalidInputError(f"{data}: no row is complete")
-    noise.tell(console)
-    return scores, batches.incomplete

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softki.cli.columns import ColumnChoice
 from softki.cli.console import Console, number, share
 from softki.cli.options import (
     DataArgument,
@@ -23,18 +22,9 @@ from softki.cli.options import (
     usage,
 )
 from softki.cli.process_group import in_process_group, launched_rank
-from softki.cli.summary import fit_summary
-from softki.cli.training_stream import training_rows
-from softki.data.encoding import TableEncoder
-from softki.data.file_sets import FileSet
-from softki.estimator.regressor import SoftKIRegressor
-from softki.files.atomic import checked_target
-from softki.kernels.stationary import KERNELS
-from softki.storage import save
-from softki.training.checkpoints import checked_folder, kept_until_the_end
-from softki.training.settings import FitSettings
-from softki.validation.inputs import checked_device
-from softki.validation.parameters import check_choice, check_range
+
+if TYPE_CHECKING:
+    from softki.data.encoding import TableEncoder
 
 _MAX_SEED = 2**32 - 1
 
@@ -118,6 +108,19 @@ def fit(
     training early: the best model so far is written. A second Ctrl-C gives up. Several processes
     fit together: torchrun --nproc-per-node 2 -m softki fit …
     """
+    from softki.cli.columns import ColumnChoice
+    from softki.cli.summary import fit_summary
+    from softki.cli.training_stream import training_rows
+    from softki.data.file_sets import FileSet
+    from softki.estimator.regressor import SoftKIRegressor
+    from softki.files.atomic import checked_target
+    from softki.kernels.stationary import KERNELS
+    from softki.storage import save
+    from softki.training.checkpoints import checked_folder, kept_until_the_end
+    from softki.training.settings import FitSettings
+    from softki.validation.inputs import checked_device
+    from softki.validation.parameters import check_choice, check_range
+
     start, console = time.perf_counter(), Console.of_process(launched_rank(), quiet, json)
     with usage():
         checked_device(device)

@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from softki.cli.console import Console, number, share
-from softki.cli.model_file import target_names
 from softki.cli.options import Debug, Json, ModelArgument, Quiet
-from softki.cli.summary import fit_summary
-from softki.data.encoding import TableEncoder
-from softki.storage import load, read_metadata
 
 _RELEVANT = 10
 _MISSING = {
@@ -30,6 +26,8 @@ def info(
     model: ModelArgument, json: Json = False, quiet: Quiet = False, debug: Debug = False
 ) -> None:
     """Show what is in a model file."""
+    from softki.storage import read_metadata
+
     console = Console(quiet, json)
     metadata = read_metadata(model)
     extra = metadata["extra"]
@@ -48,7 +46,11 @@ def info(
 
 
 def _summary_of(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Of a model that was saved from Python: it has to be loaded."""
+    """The facts of a model that was saved from Python, which has to be loaded for them."""
+    from softki.cli.model_file import target_names
+    from softki.cli.summary import fit_summary
+    from softki.storage import load
+
     kernel = metadata["kernel"]
     name = kernel.get("name", kernel.get("stored"))
     return fit_summary(load(path, "cpu"), name, targets=target_names(metadata))
@@ -87,6 +89,8 @@ def _facts(summary: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def _show_columns(console: Console, document: dict[str, Any]) -> None:
+    from softki.data.encoding import TableEncoder
+
     encoder = TableEncoder.from_json(document)
     rows = [(column.name, str(column)) for column in encoder.columns]
     rows += [(name, f"left out: {reason}") for name, reason in encoder.left_out.items()]

@@ -1,4 +1,7 @@
-"""Options that several commands share."""
+"""Options that several commands share, with the checks of their values.
+
+Nothing here needs torch or PyArrow, so that `--help` and `--version` answer at once.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from softki.data.file_sets import FileSet
-from softki.data.readers import suggestion
 from softki.exceptions import InvalidInputError, SoftKIError
+
+if TYPE_CHECKING:
+    from softki.data.file_sets import FileSet
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 class UsageError(SoftKIError):
-    """What is wrong stands on the command line itself."""
+    """An error on the command line itself, and not in a file that it names."""
 
 
 @contextmanager
@@ -32,12 +36,12 @@ def usage() -> Iterator[None]:
 
 
 @contextmanager
-def about(path: Path | FileSet | str) -> Iterator[None]:
-    """Errors about data name the file that it came from."""
+def about(source: object) -> Iterator[None]:
+    """Errors about data begin with the name of the file, data set or option they came from."""
     try:
         yield
     except InvalidInputError as error:
-        raise InvalidInputError(f"{path}: {error}") from error
+        raise InvalidInputError(f"{source}: {error}") from error
 
 
 def explained(error: Exception) -> str:
@@ -53,7 +57,7 @@ def explained(error: Exception) -> str:
 
 
 class MissingChoice(StrEnum):
-    """What becomes of rows with missing values."""
+    """Treatment of rows with missing values."""
 
     refuse = "refuse"
     drop = "drop"
@@ -61,10 +65,22 @@ class MissingChoice(StrEnum):
 
 
 class OfChoice(StrEnum):
-    """Whose standard deviation and quantiles."""
+    """Quantity that standard deviations and quantiles are those of."""
 
     y = "y"
     f = "f"
+
+
+class PictureKind(StrEnum):
+    """Kinds of pictures, in the order in which they are drawn."""
+
+    prediction = "prediction"
+    residuals = "residuals"
+    calibration = "calibration"
+    training = "training"
+    relevance = "relevance"
+    points = "points"
+    slice = "slice"
 
 
 ModelArgument = Annotated[
@@ -104,7 +120,9 @@ def listed(values: Sequence[str] | None) -> list[str]:
 
 
 def check_named(option: str, chosen: Sequence[str], data: FileSet) -> None:
-    """Wrong usage unless the table has all of the columns that an option names."""
+    """Raise a `UsageError` unless the table has all of the columns that an option names."""
+    from softki.data.readers import suggestion
+
     for name in chosen:
         if name not in data.names:
             hint = suggestion(name, data.names)
@@ -112,7 +130,7 @@ def check_named(option: str, chosen: Sequence[str], data: FileSet) -> None:
 
 
 def check_new_file(path: Path, data: FileSet) -> None:
-    """Wrong usage if the output would replace the input."""
+    """Raise a `UsageError` if the output would replace the input."""
     for source in data.paths:
         if path.exists() and source.exists() and path.samefile(source):
             raise UsageError(f"--output: {path} is the file that is read")

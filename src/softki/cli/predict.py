@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from softki.cli.console import Console
-from softki.cli.model_file import EncodedBatches, ModelFile
 from softki.cli.options import (
     DataArgument,
     Debug,
@@ -33,13 +29,9 @@ from softki.cli.options import (
     listed,
     usage,
 )
-from softki.cli.scoring import moments
-from softki.data.arrow import pa
-from softki.data.encoding import Encoded
-from softki.data.file_sets import FileSet
-from softki.data.readers import file_format
-from softki.data.writers import Write, csv_to, written
-from softki.estimator.regressor import Of
+
+if TYPE_CHECKING:
+    from softki.data.file_sets import FileSet
 
 EXAMPLES = """\b
 Examples:
@@ -82,6 +74,12 @@ def predict(
     are read and written in batches, so the table may be larger than memory; the output file
     appears once it is complete.
     """
+    from softki.cli.model_file import EncodedBatches, ModelFile
+    from softki.cli.predicted import PredictedColumns
+    from softki.data.file_sets import FileSet
+    from softki.data.readers import file_format
+    from softki.data.writers import csv_to, written
+
     start, console = time.perf_counter(), Console(quiet, json)
     if output is None and json:
         raise UsageError("--json needs --output: without it, stdout has the predictions")
@@ -96,10 +94,11 @@ def predict(
         file = ModelFile.open(model, device, missing)
         names = _names(file.targets, levels, std)
         kept = _kept(keep, files, names, console)
-        columns = _Columns(file, levels, std, of.value, names, kept)
-        reader = file.reader(files, columns.kept)
-        batches = EncodedBatches(file, reader, console)
-        with _sink(output, columns.schema(reader.schema)) as write:
+        columns = PredictedColumns(file.estimator, kept, names, std, levels, of.value)
+        reader = file.reader(files, kept)
+        batches, schema = EncodedBatches(file, reader, console), columns.schema(reader.schema)
+        sink = csv_to(sys.stdout.buffer, schema) if output is None else written(output, schema)
+        with sink as write:
             for batch, encoded, complete in batches:
                 with about(files):
                     predicted = columns.predicted(batch, encoded, complete)
@@ -118,45 +117,11 @@ def predict(
     )
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of the output: those that are kept, then mean, spread and quantiles."""
-
-    file: ModelFile
-    levels: Sequence[float]
-    std: bool
-    of: Of
-    names: list[str]
-    kept: list[str]
-
-    def schema(self, source: Any) -> Any:
-        kept = [source.field(name) for name in self.kept]
-        return pa.schema([*kept, *(pa.field(name, pa.float64()) for name in self.names)])
-
-    def predicted(self, batch: Any, encoded: Encoded, complete: np.ndarray) -> Any:
-        """One batch of the output; rows that are not complete have nulls."""
-        mean, std = moments(self.file.estimator, encoded.table(complete), self.of)
-        z = [NormalDist().inv_cdf(level) for level in self.levels]
-        arrays = [batch.column(name) for name in self.kept]
-        for t in range(len(self.file.targets)):
-            values = [mean[:, t], *([std[:, t]] if self.std else [])]
-            values += [mean[:, t] + quantile * std[:, t] for quantile in z]
-            arrays += [_spread_out(column, complete) for column in values]
-        return pa.record_batch(arrays, schema=self.schema(batch.schema))
-
-
-def _spread_out(values: np.ndarray, complete: np.ndarray) -> Any:
-    """The values in the complete rows, and null in the others."""
-    column = np.zeros(len(complete))
-    column[complete] = values
-    return pa.array(column, mask=~complete)
-
-
 def _levels(quantiles: str) -> list[float]:
     try:
         levels = [float(text) for text in listed([quantiles] if quantiles else [])]
     except ValueError:
-        levels = [np.nan]
+        levels = [math.nan]
     if not all(0 < level < 1 for level in levels) or len(set(levels)) < len(levels):
         raise UsageError(
             f"--quantiles: numbers between 0 and 1, such as 0.05,0.95, not {quantiles!r}"
@@ -199,7 +164,3 @@ def _kept(
         if name in taken:
             raise UsageError(f"--keep: {name!r} is a column of the predictions: rename it")
     return chosen
-
-
-def _sink(output: Path | None, schema: Any) -> AbstractContextManager[Write]:
-    return csv_to(sys.stdout.buffer, schema) if output is None else written(output, schema)

@@ -1,7 +1,7 @@
 """A command in several processes, as `torchrun -m softki fit …` starts them.
 
-`torchrun` tells each process its number (`RANK`) and how many there are (`WORLD_SIZE`). The first
-shows and writes what there is to show and write; the others only compute.
+`torchrun` sets the rank of each process (`RANK`) and their number (`WORLD_SIZE`). The process of
+rank 0 prints and writes the results; the others only compute.
 """
 
 from __future__ import annotations
@@ -13,18 +13,14 @@ from datetime import timedelta
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-import torch.distributed as dist
-from torch.distributed.rendezvous import rendezvous
-
 from softki.exceptions import ProcessError
-from softki.parallel.groups import TIME_LIMIT
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def launched_rank() -> int:
-    """The number that `torchrun` gave to this process; 0 without it."""
+    """Rank that `torchrun` gave to this process; 0 without it."""
     return int(os.environ.get("RANK", "0")) if _launched_count() > 1 else 0
 
 
@@ -41,19 +37,26 @@ def in_process_group(command: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """Make the group where there are several processes, and destroy it at the end.
+    """Join the launched processes into a group, which is destroyed at the end.
 
-    It is one of gloo, by which a fit finds out whether it may use NCCL
-    (`softki.parallel.processes`).
+    The group is one of gloo, with which a fit finds out whether it may use NCCL
+    (`softki.parallel.processes`). A single process needs neither the group nor torch here.
     """
-    if _launched_count() == 1 or not dist.is_available() or dist.is_initialized():
+    if _launched_count() == 1:
+        yield
+        return
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    from softki.parallel.groups import TIME_LIMIT
+
+    if not dist.is_available() or dist.is_initialized():
         yield
         return
     limit = timedelta(seconds=TIME_LIMIT)
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
-        # Processes that are started again find the store of those before them, and what these
-        # have left in it.
+        # A restarted group meets the store of the attempt before it, with the keys left there.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = dist.PrefixStore(f"softki-{attempt}", store)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)

@@ -1,55 +1,106 @@
-"""Predictions of a model file at rows with targets, scored in the units of the target."""
+"""Predictions of a model at rows with targets, scored in the units of the target."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import torch
 
 from softki.cli.console import Console, number, share
-from softki.cli.model_file import ModelFile
+from softki.cli.model_file import EncodedBatches, ModelFile
+from softki.cli.options import about
+from softki.data.arrow import pa
 from softki.data.column_kinds import KINDS, kind_of, numbers_of
 from softki.data.file_sets import FileSet
 from softki.estimator.regressor import Of, SoftKIRegressor
 from softki.exceptions import InvalidInputError
-from softki.metrics import half_width
+from softki.metrics import half_width, negative_log_density
 
 
-class KnownNoise:
-    """The noise of the rows of a table where the model was fitted with `--noise-variance`.
+class Observed(NamedTuple):
+    """Complete rows: inputs as a table, targets (n, t), and noise vᵢ / v̄ (n,).
 
-    Attributes:
-        columns: the column that holds it, if the model knows one and the table has it.
+    v̄ is the mean of the noise variances of the fit; where none are known, the noise is 1.
     """
 
-    def __init__(self, model: ModelFile, data: FileSet) -> None:
-        self.model, self.data = model, data
-        has = model.noise is not None and model.noise in data.names
-        self.columns = [model.noise] if model.noise is not None and has else []
-        self._unusable = 0
+    x: Any
+    y: np.ndarray
+    noise: np.ndarray
 
-    def relative(self, batch: Any, rows: np.ndarray) -> np.ndarray:
-        """vᵢ / v̄ of some rows, with the mean v̄ of the fit; 1 where it is not known, (rows,)."""
-        if not self.columns:
+    def followed_by(self, other: Self) -> Self:
+        """These rows and the others after them."""
+        x = pa.concat_tables([self.x, other.x])
+        return type(self)(x, np.append(self.y, other.y, 0), np.append(self.noise, other.noise))
+
+    def take(self, rows: np.ndarray) -> Self:
+        """The rows of the given indices."""
+        return type(self)(self.x.take(pa.array(rows)), self.y[rows], self.noise[rows])
+
+
+class ObservedRows:
+    """The complete rows of a table for a model file, a batch at a time.
+
+    Known noise is read from the column of the fit. Iterating warns at the end where the noise of
+    rows is unknown and average noise was taken, and raises where no row is complete.
+
+    Args:
+        file: model file whose encoder is used.
+        data: table.
+        targets: columns of the targets to read; none for inputs alone.
+        console: console for the bar and for warnings.
+    """
+
+    def __init__(
+        self, file: ModelFile, data: FileSet, targets: Sequence[str], console: Console
+    ) -> None:
+        self._file, self._data, self._targets, self._console = file, data, targets, console
+        self._noise = [file.noise] if file.noise in data.names else []
+        self._reader = file.reader(data, [*targets, *self._noise])
+        self._batches = EncodedBatches(file, self._reader, console, targets)
+        self._unknown = 0  # rows whose noise is not usable
+
+    @property
+    def left_out(self) -> int:
+        """Rows with missing values, once all rows were read."""
+        return self._batches.incomplete
+
+    def __iter__(self) -> Iterator[Observed]:
+        """Read the table once."""
+        with about(self._data):
+            numbers_in(self._reader.schema.empty_table(), [*self._targets, *self._noise])
+        count = 0
+        for batch, encoded, complete in self._batches:
+            with about(self._data):
+                y = numbers_in(batch, self._targets)[complete]
+                noise = self._relative_noise(batch, complete)
+            count += len(y)
+            yield Observed(encoded.table(complete), y, noise)
+        if not count:
+            raise InvalidInputError(f"{self._data}: no row is complete")
+        if self._targets:
+            self._warn_of_unknown_noise()
+
+    def _relative_noise(self, batch: Any, rows: np.ndarray) -> np.ndarray:
+        if not self._noise:
             return np.ones(int(rows.sum()))
-        variance = numbers_in(batch, self.columns)[rows, 0]
+        variance = numbers_in(batch, self._noise)[rows, 0]
         usable = np.isfinite(variance) & (variance > 0)
-        self._unusable += int((~usable).sum())
-        return np.where(usable, variance / self.model.estimator.noise_unit_, 1.0)
+        self._unknown += int((~usable).sum())
+        return np.where(usable, variance / self._file.estimator.noise_unit_, 1.0)
 
-    def tell(self, console: Console) -> None:
-        """Warn where figures assume average noise."""
-        name = self.model.noise
-        if name is not None and not self.columns:
-            console.warn(
-                f"{self.data}: has no column {name!r}, the known noise of the fit: the figures "
+    def _warn_of_unknown_noise(self) -> None:
+        name = self._file.noise
+        if name is not None and not self._noise:
+            self._console.warn(
+                f"{self._data}: has no column {name!r}, the known noise of the fit: the figures "
                 "assume average noise"
             )
-        if self._unusable:
-            console.warn(
-                f"{self.data}: {name!r} is missing or not positive in {self._unusable} rows: "
+        if self._unknown:
+            self._console.warn(
+                f"{self._data}: {name!r} is missing or not positive in {self._unknown} rows: "
                 "their figures assume average noise"
             )
 
@@ -92,7 +143,7 @@ HEADER = ("", "RMSE", "MAE", "R²", "NLL", *(f"{100 * level:g}% covers" for leve
 
 
 class Scores:
-    """Figures of t targets; the batches they are computed from need not be kept.
+    """Scores of t targets, added up batch by batch.
 
     Example:
         >>> scores = Scores(1)
@@ -109,25 +160,42 @@ class Scores:
         self._sums = np.zeros((5 + len(LEVELS), targets))
 
     def add(self, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
-        """Observed values, means and standard deviations of y, (n, t) each."""
+        """Add observed values, means and standard deviations of y, (n, t) each."""
         if not len(y):
             return
         if self._shift is None:
             self._shift = y.mean(0)
         self.rows += len(y)
         error, shifted = y - mean, y - self._shift
-        nll = 0.5 * (np.log(2 * math.pi * std**2) + (error / std) ** 2)
+        nll = negative_log_density(torch.from_numpy(error), torch.from_numpy(std**2)).numpy()
         inside = [abs(error) <= half_width(level) * std for level in LEVELS]
         terms = [error**2, abs(error), shifted, shifted**2, nll, *inside]
         self._sums += np.stack([np.sum(term, axis=0) for term in terms])
 
     def figures(self) -> list[dict[str, Any]]:
         """RMSE, MAE, R², NLL and coverage of each target."""
-        if not self.rows:
-            return [_figures(np.full(len(self._sums), np.nan), np.nan) for _ in self._sums.T]
-        means = self._sums / self.rows
+        means = self._sums / self.rows if self.rows else np.full_like(self._sums, np.nan)
         variance = means[3] - means[2] ** 2
-        return [_figures(means[:, t], variance[t]) for t in range(means.shape[1])]
+        return [_figures(means[:, t], float(variance[t])) for t in range(means.shape[1])]
+
+
+def scores_of(estimator: SoftKIRegressor, rows: Iterable[Observed], data: object) -> Scores:
+    """Scores of a fitted estimator at rows that come in batches.
+
+    This is the one rule for scores of rows with targets: of a table for a model file (the
+    batches of `ObservedRows`), and of the test rows of a fit.
+
+    Args:
+        estimator: fitted estimator.
+        rows: complete rows, whose noise is relative to `noise_unit_` of the estimator.
+        data: name of the table in errors.
+    """
+    scores = Scores(len(noise_std(estimator)))
+    for x, y, noise in rows:
+        with about(data):
+            predicted = observed_moments(estimator, x, noise)
+        scores.add(y, *predicted)
+    return scores
 
 
 def figures_row(name: str, figures: dict[str, Any]) -> list[str]:
@@ -141,14 +209,14 @@ def _figures(means: np.ndarray, variance: float) -> dict[str, Any]:
     return {
         "rmse": math.sqrt(square),
         "mae": absolute,
-        "r2": 1 - square / float(variance) if variance > 0 else math.nan,
+        "r2": 1 - square / variance if variance > 0 else math.nan,
         "nll": nll,
         "coverage": {f"{level:g}": part for level, part in zip(LEVELS, inside, strict=True)},
     }
 
 
 def numbers_in(table: Any, names: Sequence[str]) -> np.ndarray:
-    """The columns (n, c) in float64, missing values as NaN, or an error if they are no numbers."""
+    """The columns (n, c) in float64 with NaN for missing values; raises if one holds no numbers."""
     for name in names:
         kind = kind_of(table.column(name), name)
         if kind not in ("number", "null"):

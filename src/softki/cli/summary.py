@@ -1,4 +1,4 @@
-"""What is worth knowing of a fit, for its closing table and for `softki info`."""
+"""The summary of a fit, for its closing table and for `softki info`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def fit_summary(estimator: SoftKIRegressor, kernel: str, **more: Any) -> dict[st
     """The facts of a fit, in JSON.
 
     Args:
-        estimator: fitted.
-        kernel: its name.
-        **more: what the estimator does not know: the names of the file, its targets and its noise
-            column, how many of its rows were dropped, the figures on test rows, and how many
-            seconds it all took.
+        estimator: fitted estimator.
+        kernel: name of its kernel.
+        **more: facts that the estimator does not know: the names of the file, its targets and its
+            noise column, the number of dropped rows, the scores on test rows, and the seconds of
+            the whole command.
     """
     report = estimator.fit_report_
     names = getattr(estimator, "feature_names_in_", None)

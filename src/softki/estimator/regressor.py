@@ -327,7 +327,16 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Write mean and standard deviation of y as an ONNX graph (needs the package onnx)."""
         from softki.storage import export_onnx
 
-        export_onnx(self, path)
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        export_onnx(
+            path,
+            self._posterior,
+            self.x_standardizer_,
+            self.y_standardizer_,
+            None if names is None else list(map(str, names)),
+            single_target=self.single_target_,
+        )
 
     @property
     def fit_report_(self) -> FitReport:

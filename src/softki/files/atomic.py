@@ -1,4 +1,4 @@
-"""A file appears whole or not at all: written beside its place, synced, then renamed into it."""
+"""Atomic writes: a file is written beside its place, synced, then renamed into it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softki.exceptions import InvalidInputError, InvalidTypeError
 
 
 def checked_path(path: str | PathLike[str]) -> Path:
-    """The path, if it is one."""
+    """The path, or an error if it is no name of a file."""
     try:
         checked = Path(path)
     except TypeError as error:
@@ -28,10 +28,10 @@ def checked_path(path: str | PathLike[str]) -> Path:
 
 @contextmanager
 def replaced(path: str | PathLike[str]) -> Iterator[Path]:
-    """A temporary file beside the path; what the body writes to it takes its place at the end.
+    """A temporary file beside the path, which replaces the file at the path after the body.
 
     Where the body fails, an older file stays as it was. A file that is already there keeps its
-    permissions; a link keeps pointing where it does.
+    permissions, and a link its target.
     """
     target = checked_target(path)
     temporary = target.with_name(f".softki-{secrets.token_hex(8)}.tmp")
@@ -50,7 +50,7 @@ def replaced(path: str | PathLike[str]) -> Iterator[Path]:
 
 
 def write_atomically(path: str | PathLike[str], data: bytes) -> None:
-    """Write the file, or leave everything as it was and raise.
+    """Write the whole file, or raise and leave an older file as it was.
 
     Example:
         >>> import tempfile
@@ -64,7 +64,7 @@ def write_atomically(path: str | PathLike[str], data: bytes) -> None:
 
 
 def checked_target(path: str | PathLike[str]) -> Path:
-    """The place to write to, with links followed, if a file can be made there."""
+    """The path with links followed, or an error if no file can be written there."""
     target = Path(os.path.realpath(checked_path(path)))
     with _explained(path):
         if target.is_dir():
@@ -87,7 +87,7 @@ def _explained(path: str | PathLike[str]) -> Iterator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last; not every system can sync a folder."""
+    """Sync the new name to disk, on systems that can sync a folder."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

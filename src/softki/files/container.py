@@ -22,7 +22,7 @@ Strides = dict[str, list[int]]
 
 
 def strides_of(tensors: Mapping[str, Tensor]) -> Strides:
-    """The strides of tensors by name, for a document; of an expanded one, those of a copy."""
+    """The strides of tensors by name, for a document; those of a copy for an expanded tensor."""
     return {
         name: list(torch.empty_like(tensor, device="meta").stride())
         for name, tensor in tensors.items()
@@ -30,7 +30,7 @@ def strides_of(tensors: Mapping[str, Tensor]) -> Strides:
 
 
 def rows_first(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of the tensors as a file takes them: on the CPU, contiguous, with own memory."""
+    """Contiguous copies of the tensors on the CPU, which share no memory, as a file takes them."""
     return {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
@@ -40,7 +40,7 @@ def rows_first(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def placed(
     tensors: Mapping[str, Tensor], strides: Strides, device: torch.device | str = "cpu"
 ) -> dict[str, Tensor]:
-    """The tensors of a file on the device, each in the layout it had.
+    """The tensors of a file on the device, each with the strides it had.
 
     Example:
         >>> columns_first = {"a": torch.arange(6.0).reshape(2, 3).T}
@@ -63,11 +63,11 @@ _MAX_HEADER = 100_000_000  # bytes; safetensors reads no more
 
 
 class MissingFileError(InvalidInputError, FileNotFoundError):
-    """There is no such file."""
+    """A file that does not exist."""
 
 
 class DamagedFileError(InvalidInputError):
-    """What is in a file is not what was written to it."""
+    """A file whose content is not the one that was written."""
 
 
 class Sealed(NamedTuple):
@@ -102,7 +102,7 @@ def seal(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def unseal(path: str | PathLike[str]) -> Sealed:
-    """Read a file that `seal` made, or say what is wrong with it."""
+    """Read a file that `seal` made, or raise an error that says what is wrong with it."""
     path = checked_path(path)
     try:
         with open(path, "rb") as file:
@@ -123,7 +123,7 @@ def unseal(path: str | PathLike[str]) -> Sealed:
 
 
 def _read_head(path: Path, file: BinaryIO) -> tuple[bytes, dict[str, str]]:
-    """Length and header as they are in the file, and the metadata in the header."""
+    """The bytes of length and header, and the metadata in the header."""
     start = file.read(10)
     if not start:
         raise DamagedFileError(f"{path} is empty: give a file that model.save(path) wrote")
@@ -152,7 +152,7 @@ def _read_head(path: Path, file: BinaryIO) -> tuple[bytes, dict[str, str]]:
 
 
 def plain_number(value: Any) -> bool | int | float:
-    """A number of NumPy's as one of Python's."""
+    """A number of NumPy as one of Python."""
     if isinstance(value, np.bool_):
         return bool(value)
     if isinstance(value, Integral):

@@ -1,4 +1,4 @@
-"""A checksum of tensors, to know them again."""
+"""A checksum of tensors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-# Bytes of a tensor that are looked at together.
+# Bytes of a tensor that are copied and hashed at once.
 _BLOCK = 1 << 26
 
 
 def digest_of(tensors: Iterable[Tensor | None], *others: object) -> str:
-    """SHA-256 of tensors, a block at a time, and of what else can be written out.
+    """SHA-256 of tensors, a block at a time, and of the `repr` of other objects.
 
     Example:
         >>> import torch

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Colours that colour-blind readers can tell apart (Okabe and Ito), with one meaning each.
-MODEL = "#0072B2"  # what the model says
-DRAW = "#009E73"  # functions drawn from it
-MISS = "#D55E00"  # what deserves attention
+MODEL = "#0072B2"  # predictions
+DRAW = "#009E73"  # functions drawn from the posterior
+MISS = "#D55E00"  # rows and steps that deserve attention
 DATA = "0.55"  # rows
-CHANCE = "0.85"  # where chance alone may lead
-IDEAL: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.0}  # what should be
+CHANCE = "0.85"  # the range of chance alone, and of extrapolation
+IDEAL: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.0}  # the ideal
 
 # A legend above the axes, where it hides nothing.
 ABOVE: dict[str, Any] = {

@@ -1,48 +1,68 @@
-"""What displays need of an estimator and its data, checked."""
+"""Numbers that displays take from an estimator and its data, checked."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError, InvalidTypeError
-from softki.validation.parameters import check_integer, nearest
+from softki.validation.parameters import check_choice, check_integer
 from softki.validation.tables import as_tensor, check_finite, column_names
 
-_NAMES_SHOWN = 10
 
+class DisplayOfPredictions(ABC):
+    """A display of one target: observed values, predicted means and standard deviations of y."""
 
-class Predictions(NamedTuple):
-    """One target at n rows: observed, predicted, standard deviation of y; and its name."""
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, y: Any, *, target: int = 0, ax: Any = None, **options: Any
+    ) -> Self:
+        """Predict the rows of X, and draw.
 
-    y_true: np.ndarray
-    y_pred: np.ndarray
-    y_std: np.ndarray
-    name: str
+        Args:
+            estimator: fitted estimator with `predict(X, return_std=True)`.
+            X: inputs (n, d), best of rows that the fit has not seen.
+            y: observed targets, in the shape they had in fit.
+            target: index of the target to draw, if there are several.
+            ax: matplotlib axes to draw on; None for a new figure.
+            options: options of `plot`.
+        """
+        check_is_fitted(estimator)
+        y_pred, y_std = map(as_array, _mean_and_std(estimator, X))
+        observed = as_tensor(y, "y")
+        if observed.shape != y_pred.shape:
+            raise InvalidInputError(
+                f"y has the shape {tuple(observed.shape)} and the predictions at X have "
+                f"{y_pred.shape}: pass one row of y for each of X, in the shape it had in fit"
+            )
+        check_finite(observed, "y", column_names(y))
+        if not (y_std > 0).all():
+            raise InvalidInputError("a predicted standard deviation is not above 0")
+        check_index("target", target, 1 if y_pred.ndim == 1 else y_pred.shape[1], "the estimator")
+        one = [v.reshape(len(v), -1)[:, target] for v in (as_array(observed), y_pred, y_std)]
+        return cls.from_predictions(*one, target_name=_target_name(y, target), ax=ax, **options)
 
+    @classmethod
+    @abstractmethod
+    def from_predictions(
+        cls,
+        y_true: np.ndarray,
+        y_pred: np.ndarray,
+        y_std: np.ndarray,
+        *,
+        target_name: str = "y",
+        ax: Any = None,
+        **options: Any,
+    ) -> Self:
+        """Draw for given observations, means and standard deviations of y, (n,) each.
 
-def predictions(estimator: Any, X: Any, y: Any, target: int) -> Predictions:
-    """What the estimator predicts for one target; it may be any with `predict(X, return_std)`."""
-    check_is_fitted(estimator)
-    y_pred, y_std = map(as_array, _mean_and_std(estimator, X))
-    observed = as_tensor(y, "y")
-    if observed.shape != y_pred.shape:
-        raise InvalidInputError(
-            f"y has the shape {tuple(observed.shape)} and the predictions at X have "
-            f"{y_pred.shape}: pass one row of y for each of X, in the shape it had in fit"
-        )
-    check_finite(observed, "y", column_names(y))
-    if not (y_std > 0).all():
-        raise InvalidInputError("a predicted standard deviation is not above 0")
-    check_target(target, 1 if y_pred.ndim == 1 else y_pred.shape[1])
-    y_true, mean, std = (
-        values.reshape(len(values), -1)[:, target] for values in (as_array(observed), y_pred, y_std)
-    )
-    return Predictions(y_true, mean, std, target_name(y, target))
+        The options are those of `plot`.
+        """
 
 
 def _mean_and_std(estimator: Any, X: Any) -> tuple[Any, Any]:
@@ -75,17 +95,22 @@ def as_array(values: Any) -> np.ndarray:
     return np.asarray(as_tensor(values).double().cpu())
 
 
-def check_target(target: Any, count: int) -> None:
-    """Raise unless the target is the index of one of so many."""
-    check_integer("target", target, 0)
-    if target >= count:
-        raise InvalidInputError(
-            f"there is no target {target}: the estimator has {count}, the first is target 0"
-        )
+def check_index(name: str, index: Any, count: int, owner: str) -> None:
+    """Raise unless the index is that of one of so many.
+
+    Example:
+        >>> check_index("target", 1, 1, "the estimator")
+        Traceback (most recent call last):
+            ...
+        softki.exceptions.InvalidInputError: no target 1: the estimator has 1, the first is 0
+    """
+    check_integer(name, index, 0)
+    if index >= count:
+        raise InvalidInputError(f"no {name} {index}: {owner} has {count}, the first is 0")
 
 
-def target_name(y: Any, target: int) -> str:
-    """The name that y gives the target, or y, or y0, y1, … where there are several."""
+def _target_name(y: Any, target: int) -> str:
+    """The name of the target in y, or y, or y0, y1, … where there are several."""
     names = column_names(y)
     if names is not None:
         return names[target]
@@ -103,33 +128,13 @@ def feature_names(estimator: SoftKIRegressor) -> list[str]:
     return [str(name) for name in names]
 
 
-def feature_index(feature: Any, names: Sequence[str]) -> int:
-    """The column that is meant by a name or an index.
-
-    Example:
-        >>> feature_index("elbw", ["shoulder", "elbow"])
-        Traceback (most recent call last):
-            ...
-        softki.exceptions.InvalidInputError: unknown feature 'elbw': did you mean 'elbow'?
-    """
+def feature_index(feature: int | str, names: Sequence[str]) -> int:
+    """The index of a column that is given by name or index."""
     if isinstance(feature, str):
-        if feature in names:
-            return list(names).index(feature)
-        raise InvalidInputError(f"unknown feature {feature!r}: {_suggestion(feature, names)}")
-    check_integer("feature", feature, 0)
-    if feature >= len(names):
-        raise InvalidInputError(
-            f"there is no feature {feature}: X has {len(names)} columns, the first is 0"
-        )
+        check_choice("feature", feature, names)
+        return names.index(feature)
+    check_index("feature", feature, len(names), "X")
     return int(feature)
-
-
-def _suggestion(feature: str, names: Sequence[str]) -> str:
-    close = nearest(feature, names)
-    if close is not None:
-        return f"did you mean {close!r}?"
-    more = ", …" if len(names) > _NAMES_SHOWN else ""
-    return f"the columns are {', '.join(map(repr, names[:_NAMES_SHOWN]))}{more}"
 
 
 def sample_rows(

@@ -1,4 +1,4 @@
-"""Whether error bars are as wide as they say: coverage and the PIT."""
+"""Calibration of error bars: coverage of their intervals, and the PIT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from softki.metrics import coverage
 from softki.plots._axes import CHANCE, IDEAL, MODEL, several_axes
-from softki.plots._data import predictions
+from softki.plots._data import DisplayOfPredictions
 from softki.validation.parameters import check_integer
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _CHANCE = 0.95
 
 
 @dataclass(repr=False, eq=False)
-class CalibrationDisplay:
+class CalibrationDisplay(DisplayOfPredictions):
     """Coverage of central intervals against their level, and the PIT histogram beside it.
 
     The probability integral transform of row i is Φ((yᵢ − meanᵢ)/stdᵢ). For honest error bars
@@ -38,7 +38,7 @@ class CalibrationDisplay:
         levels: nominal levels of the central intervals (k,).
         coverage: share of the rows inside them (k,).
         pit: one number a row (n,), between 0 and 1.
-        target_name: for the labels.
+        target_name: name of the target in the labels.
 
     Attributes:
         ax_, axes_, figure_: the first of the two axes, both, and their figure.
@@ -61,30 +61,6 @@ class CalibrationDisplay:
     target_name: str = "y"
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        target: int = 0,
-        bins: int = 20,
-        ax: Any = None,
-    ) -> Self:
-        """Predict the rows of X, and draw.
-
-        Args:
-            estimator: fitted, with `predict(X, return_std=True)`.
-            X: inputs (n, d), of rows that the fit has not seen.
-            y: observed targets, in the shape they had in fit.
-            target: index of the target to draw, if there are several.
-            bins: of the histogram.
-            ax: two matplotlib axes to draw on; None for a new figure.
-        """
-        y_true, y_pred, y_std, name = predictions(estimator, X, y, target)
-        return cls.from_predictions(y_true, y_pred, y_std, target_name=name, bins=bins, ax=ax)
-
-    @classmethod
     def from_predictions(
         cls,
         y_true: np.ndarray,
@@ -92,17 +68,20 @@ class CalibrationDisplay:
         y_std: np.ndarray,
         *,
         target_name: str = "y",
-        bins: int = 20,
         ax: Any = None,
+        **options: Any,
     ) -> Self:
-        """Draw for given observations, means and standard deviations of y, (n,) each."""
+        """Draw for given observations, means and standard deviations of y, (n,) each.
+
+        The options are those of `plot`.
+        """
         residual, std = torch.as_tensor(y_true - y_pred), torch.as_tensor(y_std)
         covered = [coverage(residual, std.square(), level) for level in _LEVELS]
         pit = torch.special.ndtr(residual / std).numpy()
-        return cls(_LEVELS, np.array(covered), pit, target_name).plot(ax, bins=bins)
+        return cls(_LEVELS, np.array(covered), pit, target_name).plot(ax, **options)
 
     def plot(self, ax: Any = None, *, bins: int = 20) -> Self:
-        """Draw; the arguments are those of `from_estimator`."""
+        """Draw on two matplotlib axes, or None for a new figure, with so many bins of the PIT."""
         check_integer("bins", bins, 1)
         self.axes_ = several_axes(ax, 2, (4.4, 3.8))
         self._plot_coverage(self.axes_[0])

@@ -1,4 +1,4 @@
-"""Where the interpolation points are, over the data."""
+"""The interpolation points among the data."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class PointsDisplay:
     standardised rows.
 
     Args:
-        rows: of the data, on the axes of the picture, (n, 1) or (n, 2).
-        points: likewise, (m, 1) or (m, 2).
-        axis_names: of these axes.
+        rows: rows of the data on the axes of the picture, (n, 1) or (n, 2).
+        points: interpolation points on these axes, (m, 1) or (m, 2).
+        axis_names: names of the axes.
 
     Attributes:
-        ax_, figure_: what was drawn on.
+        ax_, figure_: the axes and their figure.
         points_: the artist of the points.
         rows_: the artist of the rows, or the bars of the histogram.
 
@@ -61,27 +61,16 @@ class PointsDisplay:
     axis_names: Sequence[str]
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        *,
-        max_rows: int = 2000,
-        random_state: int | np.random.RandomState | None = 0,
-        ax: Any = None,
-    ) -> Self:
+    def from_estimator(cls, estimator: Any, X: Any, *, ax: Any = None, **options: Any) -> Self:
         """Project rows and points, and draw.
 
         Args:
-            estimator: a fitted `SoftKIRegressor`.
+            estimator: fitted `SoftKIRegressor`.
             X: inputs (n, d), such as those of the fit.
-            max_rows: rows to draw; of more, a random sample. Axes and histogram are of all rows.
-            random_state: seed of the sample.
             ax: matplotlib axes to draw on; None for a new figure.
+            options: options of `plot`.
         """
-        fitted = checked_softki(estimator)
-        rows, points, names = _projected(fitted, X)
-        return cls(rows, points, names).plot(ax, max_rows=max_rows, random_state=random_state)
+        return cls(*_projected(checked_softki(estimator), X)).plot(ax, **options)
 
     def plot(
         self,
@@ -90,7 +79,13 @@ class PointsDisplay:
         max_rows: int = 2000,
         random_state: int | np.random.RandomState | None = 0,
     ) -> Self:
-        """Draw; the arguments are those of `from_estimator`."""
+        """Draw.
+
+        Args:
+            ax: matplotlib axes to draw on; None for a new figure.
+            max_rows: rows to draw, or a random sample of so many; axes and histogram are of all.
+            random_state: seed of the sample.
+        """
         drawn = sample_rows(len(self.rows), max_rows, random_state)
         ax = one_axes(ax, (6.0, 4.6))
         if self.points.shape[1] == 1:
@@ -119,11 +114,7 @@ class PointsDisplay:
         (self.rows_,) = ax.plot(
             *self.rows[drawn].T, ".", color=DATA, markersize=3, label=_count(drawn, self.rows)
         )
-        (self.points_,) = ax.plot(
-            *self.points.T,
-            **_POINT,
-            label=f"{len(self.points)} points",
-        )
+        (self.points_,) = ax.plot(*self.points.T, **_POINT, label=f"{len(self.points)} points")
         ax.set_ylabel(self.axis_names[1])
 
 

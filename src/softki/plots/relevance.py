@@ -1,4 +1,4 @@
-"""Which columns the fit depends on."""
+"""The relevance of the columns of X to the fit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class RelevanceDisplay:
 
     Args:
         relevance: one number a column (d,), summing to one.
-        feature_names: of the columns.
+        feature_names: names of the columns.
 
     Attributes:
-        ax_, figure_: what was drawn on.
+        ax_, figure_: the axes and their figure.
         bars_: one a column, the largest first.
 
     Example:
@@ -37,20 +37,18 @@ class RelevanceDisplay:
     feature_names: Sequence[str]
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, max_features: int = 20, ax: Any = None) -> Self:
-        """Draw the `feature_relevance_` of a fitted `SoftKIRegressor`.
-
-        Args:
-            estimator: fitted.
-            max_features: columns to draw; of more, the most relevant.
-            ax: matplotlib axes to draw on; None for a new figure.
-        """
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
+        """Draw the `feature_relevance_` of a fitted `SoftKIRegressor`; options are of `plot`."""
         fitted = checked_softki(estimator)
-        display = cls(fitted.feature_relevance_, feature_names(fitted))
-        return display.plot(ax, max_features=max_features)
+        return cls(fitted.feature_relevance_, feature_names(fitted)).plot(ax, **options)
 
     def plot(self, ax: Any = None, *, max_features: int = 20) -> Self:
-        """Draw; the arguments are those of `from_estimator`."""
+        """Draw.
+
+        Args:
+            ax: matplotlib axes to draw on; None for a new figure.
+            max_features: columns to draw, or so many of the most relevant.
+        """
         check_integer("max_features", max_features, 1)
         shown = np.argsort(-self.relevance, kind="stable")[:max_features]
         ax = one_axes(ax, (5.6, 1.0 + 0.28 * len(shown)))

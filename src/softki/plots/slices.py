@@ -15,7 +15,7 @@ from softki.metrics import half_width
 from softki.plots._axes import ABOVE, CHANCE, DRAW, MODEL, several_axes
 from softki.plots._data import (
     as_array,
-    check_target,
+    check_index,
     checked_softki,
     feature_index,
     feature_names,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _GRID = 200
-# How far a slice goes beyond the data, as a share of its range.
+# Length of a slice beyond the data on either side, as a share of their range.
 _BEYOND = 0.1
 
 
@@ -47,14 +47,14 @@ class Slice:
 
 @dataclass(repr=False, eq=False)
 class SliceDisplay:
-    """The posterior along one column while the others stay where they are, a panel a column.
+    """The posterior along one column with the others held fixed, a panel a column.
 
     Mean, central interval of f and of y, and draws of f, which are the same functions in all
     panels. Grey is beyond the data.
 
     Args:
         slices: one a panel.
-        target_name: for the labels.
+        target_name: name of the target in the labels.
 
     Attributes:
         ax_, axes_, figure_: the first of the axes, all of them, and their figure.
@@ -93,20 +93,20 @@ class SliceDisplay:
         """Compute the slices, and draw.
 
         Args:
-            estimator: a fitted `SoftKIRegressor`.
+            estimator: fitted `SoftKIRegressor`.
             X: inputs (n, d), for the range of the slices.
             features: the column, or columns, to vary, by index or name.
-            at: where the other columns stay: one row (d,), or None for the median of each.
+            at: values of the other columns: one row (d,), or None for the median of each.
             target: index of the target to draw, if there are several.
-            level: of the central intervals.
-            draws: how many functions to draw; 0 for none.
+            level: level of the central intervals.
+            draws: number of functions to draw; 0 for none.
             random_state: seed of the draws.
-            target_name: for the labels; None for y, or y0, y1, … where there are several.
+            target_name: name in the labels; None for y, or y0, y1, … where there are several.
             ax: matplotlib axes to draw on, one a column; None for a new figure.
         """
         fitted = checked_softki(estimator)
         targets = len(fitted.y_standardizer_.scale)
-        check_target(target, targets)
+        check_index("target", target, targets, "the estimator")
         check_integer("draws", draws, 0)
         rows = as_array(fitted._inputs(X))
         columns, base = _columns(features, feature_names(fitted)), _base(at, rows)
@@ -119,13 +119,12 @@ class SliceDisplay:
         z = half_width(level)
         size = (5.6, 4.2) if len(self.slices) == 1 else (3.6, 3.6)
         self.axes_ = several_axes(ax, len(self.slices), size, share_y=True)
-        self.means_: list[Any] = []
-        self.f_bands_: list[Any] = []
-        self.y_bands_: list[Any] = []
-        self.draws_: list[Any] = []
-        for axes, part in zip(self.axes_, self.slices, strict=True):
-            self._plot_slice(axes, part, z, f"{level * 100:g}%")
-            axes.set_xlabel(part.feature)
+        drawn = [
+            _plot_slice(axes, part, z, f"{level * 100:g}%")
+            for axes, part in zip(self.axes_, self.slices, strict=True)
+        ]
+        self.means_, self.f_bands_, self.y_bands_, self.draws_ = map(list, zip(*drawn, strict=True))
+        for axes in self.axes_:
             place = axes.get_subplotspec()
             if place is None or place.is_first_col():
                 axes.set_ylabel(self.target_name)
@@ -133,25 +132,27 @@ class SliceDisplay:
         self.ax_, self.figure_ = self.axes_[0], self.axes_[0].figure
         return self
 
-    def _plot_slice(self, ax: Axes, part: Slice, z: float, percent: str) -> None:
-        ends = part.grid[0], part.grid[-1]
-        ax.axvspan(ends[0], part.low, color=CHANCE, linewidth=0, label="beyond the data")
-        ax.axvspan(part.high, ends[1], color=CHANCE, linewidth=0)
 
-        def band(std: np.ndarray, alpha: float, label: str) -> Any:
-            edges = part.mean - z * std, part.mean + z * std
-            return ax.fill_between(
-                part.grid, *edges, color=MODEL, alpha=alpha, linewidth=0, label=label
-            )
+def _plot_slice(ax: Axes, part: Slice, z: float, percent: str) -> tuple[Any, Any, Any, Any]:
+    """Draw one panel; the artists of the mean, of the bands of f and of y, and of the draws."""
+    ends = part.grid[0], part.grid[-1]
+    ax.axvspan(ends[0], part.low, color=CHANCE, linewidth=0, label="beyond the data")
+    ax.axvspan(part.high, ends[1], color=CHANCE, linewidth=0)
 
-        self.y_bands_.append(band(part.y_std, 0.2, f"{percent} of y"))
-        self.f_bands_.append(band(part.f_std, 0.4, f"{percent} of f"))
-        drawn = ax.plot(part.grid, part.draws, color=DRAW, linewidth=0.8)
-        if drawn:
-            drawn[0].set_label("draws of f")
-        self.draws_.append(drawn)
-        self.means_ += ax.plot(part.grid, part.mean, color=MODEL, linewidth=2, label="mean")
-        ax.set_xlim(*ends)
+    def band(std: np.ndarray, alpha: float, label: str) -> Any:
+        edges = part.mean - z * std, part.mean + z * std
+        return ax.fill_between(
+            part.grid, *edges, color=MODEL, alpha=alpha, linewidth=0, label=label
+        )
+
+    y_band = band(part.y_std, 0.2, f"{percent} of y")
+    f_band = band(part.f_std, 0.4, f"{percent} of f")
+    draws = ax.plot(part.grid, part.draws, color=DRAW, linewidth=0.8)
+    if draws:
+        draws[0].set_label("draws of f")
+    (mean,) = ax.plot(part.grid, part.mean, color=MODEL, linewidth=2, label="mean")
+    ax.set(xlim=ends, xlabel=part.feature)
+    return mean, f_band, y_band, draws
 
 
 def _slices(

@@ -1,4 +1,4 @@
-"""How the error on held-out rows fell during training."""
+"""The error on held-out rows during training."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class TrainingDisplay:
     both are those of the standardised targets.
 
     Args:
-        steps: at which the fit was evaluated (k,).
-        rmse: after these steps (k,).
-        nll: after these steps, per value (k,).
-        best_step: the one that was kept.
-        units: of RMSE and NLL, as in the report.
+        steps: steps at which the fit was evaluated (k,).
+        rmse: RMSE after these steps (k,).
+        nll: NLL after these steps, per value (k,).
+        best_step: step whose parameters were kept.
+        units: units of RMSE and NLL, as in the report.
 
     Attributes:
         ax_, axes_, figure_: the first of the two axes, both, and their figure.
@@ -58,7 +58,7 @@ class TrainingDisplay:
         """Draw the curves in the `fit_report_` of a fitted `SoftKIRegressor`.
 
         Args:
-            estimator: fitted.
+            estimator: fitted `SoftKIRegressor`.
             ax: two matplotlib axes to draw on; None for a new figure.
         """
         report = checked_softki(estimator).fit_report_

@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from softki.metrics import gaussian_nll, rmse
+from softki.metrics import gaussian_nll, half_width, rmse
 from softki.posterior.shrinkage import TARGET_VARIANCE, share_kept
 
 # a and b/β² stay within 1e±6, which the prior alone would not ensure for absurd residuals.
@@ -152,7 +152,7 @@ def _missed(fitted: Calibration, unseen: HeldOutRows, variance: Tensor) -> float
     """By what variances should grow for 95% intervals to cover 95% of the held-out values."""
     residual, total = fitted.residual_and_variance(unseen, variance)
     deviation = (residual / total.sqrt()).abs()
-    quantile = float(np.quantile(deviation.cpu().numpy(), 0.95)) / 1.96
+    quantile = float(np.quantile(deviation.cpu().numpy(), 0.95)) / half_width(0.95)
     count = residual.numel()
     return max(1.0, quantile) ** (2 * count / (count + _BELIEVED))
 

@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from softki._version import __version__
-from softki.estimator.regressor import SoftKIRegressor
-from softki.exceptions import InvalidTypeError, SoftKIError
+from softki.exceptions import SoftKIError
 from softki.files.atomic import write_atomically
 from softki.posterior.extrapolation import Edge
 from softki.posterior.functions import Posterior
@@ -42,22 +41,29 @@ _TINY = 1e-30  # added to dⱼ + d*, which may be 0
 _OUTPUTS = {"mean": "mean of y", "std": "standard deviation of y, with its noise"}
 
 
-def export_onnx(estimator: SoftKIRegressor, path: str | PathLike[str]) -> None:
-    """Write the predictions of a fitted estimator as an ONNX graph.
+def export_onnx(
+    path: str | PathLike[str],
+    posterior: Posterior,
+    x: Standardizer,
+    y: Standardizer,
+    columns: Sequence[str] | None = None,
+    *,
+    single_target: bool,
+) -> None:
+    """Write mean and standard deviation of y as an ONNX graph.
 
     The graph takes `x`, float64 (n, d) in the units of the table, and gives `mean` and `std`,
-    those of `predict(x, return_std=True)`: float64, (n,) or (n, targets). A value that is
-    missing or infinite makes its row of results NaN.
+    those of `SoftKIRegressor.predict(x, return_std=True)`: float64, (n,) or (n, targets). A value
+    that is missing or infinite makes its row of results NaN.
 
     Args:
-        estimator: fitted.
-        path: of the file, by custom with the ending `.onnx`.
+        path: name of the file, by custom with the ending `.onnx`.
+        posterior: posterior of the standardised rows.
+        x: mean and scale of the columns of X.
+        y: mean and scale of the targets.
+        columns: names of the columns of X, if they have names.
+        single_target: whether the results are (n,), and not (n, targets).
     """
-    if not isinstance(estimator, SoftKIRegressor):
-        raise InvalidTypeError(
-            f"export_onnx takes a SoftKIRegressor, got {type(estimator).__name__}"
-        )
-    check_is_fitted(estimator)
     try:
         import onnx.helper
     except ImportError as error:
@@ -65,13 +71,17 @@ def export_onnx(estimator: SoftKIRegressor, path: str | PathLike[str]) -> None:
             "export_onnx needs the package onnx: pip install 'softki[onnx]'"
         ) from error
     model = onnx.helper.make_model(
-        _graph(estimator),
+        _graph(posterior.to("cpu"), x, y, columns, single_target),
         producer_name="softki",
         producer_version=__version__,
         ir_version=_IR_VERSION,
         opset_imports=[onnx.helper.make_opsetid("", _OPSET)],
     )
-    onnx.helper.set_model_props(model, _properties(estimator))
+    properties = {
+        "columns": json.dumps(columns),
+        "units": "of the training table, inputs and results alike",
+    }
+    onnx.helper.set_model_props(model, properties)
     write_atomically(path, model.SerializeToString())
 
 
@@ -97,16 +107,22 @@ class _Builder:
         return output
 
 
-def _graph(estimator: SoftKIRegressor) -> onnx.GraphProto:
+def _graph(
+    posterior: Posterior,
+    x: Standardizer,
+    y: Standardizer,
+    columns: Sequence[str] | None,
+    single_target: bool,
+) -> onnx.GraphProto:
     from onnx import TensorProto, helper
 
-    build, posterior = _Builder(), estimator.fit_.posterior.to("cpu")
-    weights, distance = _weights(build, posterior, estimator.x_standardizer_)
+    build = _Builder()
+    weights, distance = _weights(build, posterior, x)
     novelty = None if posterior.edge is None else _novelty(build, distance, posterior.edge)
-    moments = _moments(build, weights, novelty, posterior, estimator.y_standardizer_)
-    targets = [] if estimator.single_target_ else [len(estimator.y_standardizer_.scale)]
+    moments = _moments(build, weights, novelty, posterior, y)
+    targets = [] if single_target else [len(y.scale)]
     for name, column in zip(_OUTPUTS, moments, strict=True):
-        if estimator.single_target_:
+        if single_target:
             build.add("Squeeze", name, column, "axis_1")
         else:
             build.add("Identity", name, column)
@@ -114,10 +130,11 @@ def _graph(estimator: SoftKIRegressor) -> onnx.GraphProto:
     def described(name: str, shape: list[int], text: str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["n", *shape], text)
 
+    names = "" if columns is None else f": {', '.join(columns)}"
     return helper.make_graph(
         build.nodes,
         "softki",
-        [described("x", [estimator.n_features_in_], _columns(estimator))],
+        [described("x", [len(x.scale)], f"columns as in the training table{names}")],
         [described(name, targets, text) for name, text in _OUTPUTS.items()],
         build.constants,
         "Gaussian-process regression by soft kernel interpolation; x and results are in the "
@@ -229,16 +246,3 @@ def _row_sum(build: _Builder, name: str, left: str, right: str) -> str:
     """Σₖ leftᵢₖ rightᵢₖ, (n, 1)."""
     product = build.add("Mul", f"{name}_terms", left, right)
     return build.add("ReduceSum", name, product, "axis_1", keepdims=1)
-
-
-def _properties(estimator: SoftKIRegressor) -> dict[str, str]:
-    names = getattr(estimator, "feature_names_in_", None)
-    return {
-        "columns": json.dumps(None if names is None else [str(name) for name in names]),
-        "units": "of the training table, inputs and results alike",
-    }
-
-
-def _columns(estimator: SoftKIRegressor) -> str:
-    names = getattr(estimator, "feature_names_in_", None)
-    return "columns as in the training table" + ("" if names is None else f": {', '.join(names)}")
