@@ -24,7 +24,7 @@ from softki.cli.options import (
 )
 from softki.cli.process_group import in_process_group, launched_rank
 from softki.cli.summary import fit_summary
-from softki.cli.training_stream import training_rows
+from softki.cli.training_rows import TrainingRows
 from softki.data.encoding import TableEncoder
 from softki.data.file_sets import FileSet
 from softki.estimator.regressor import SoftKIRegressor
@@ -140,7 +140,7 @@ def fit(
     )
     with kept_until_the_end():
         with console.listening():
-            rows = training_rows(choice, missing.value, console, test, seed)
+            rows = TrainingRows(choice, missing.value, console, test, seed)
             estimator = SoftKIRegressor(
                 **settings,
                 device=device,

@@ -12,11 +12,9 @@ import numpy as np
 
 from softki.cli.console import Console
 from softki.cli.options import MissingChoice, about, usage
-from softki.data.column_encoding import is_present
-from softki.data.column_kinds import KINDS
+from softki.data.column_kinds import KINDS, is_present
 from softki.data.encoding import Encoded, TableEncoder, missing_message, unseen_messages
-from softki.data.file_sets import FileSet
-from softki.data.readers import Batches
+from softki.data.file_sets import FileSet, TableReader
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.storage import load_with_metadata
@@ -37,7 +35,7 @@ class EncodedBatches:
     """
 
     def __init__(
-        self, model: ModelFile, reader: Batches, console: Console, targets: Sequence[str] = ()
+        self, model: ModelFile, reader: TableReader, console: Console, targets: Sequence[str] = ()
     ) -> None:
         self.encoder, self.reader, self.console = model.encoder, reader, console
         self.targets = targets
@@ -120,7 +118,7 @@ class ModelFile:
             noise=extra.get("fit", {}).get("noise_column"),
         )
 
-    def reader(self, data: FileSet, others: Sequence[str] = ()) -> Batches:
+    def reader(self, data: FileSet, others: Sequence[str] = ()) -> TableReader:
         """The columns of a table that the model needs, others, and those that were constant."""
         types = {column.name: KINDS[column.kind].csv_types for column in self.encoder.columns}
         names, constants = data.names, self.encoder.constants

@@ -36,16 +36,12 @@ def open_source(
         (1000, ['x0', 'x1', 'x2'], ['y'])
     """
     paths = _paths(data)
-    if paths is not None:
-        from softki.streaming.tables import file_source
+    if paths or is_dataset(data):
+        from softki.data.file_sets import FileSet
+        from softki.streaming.tables import dataset_source, file_source
 
-        return file_source(paths, _names("y", y), _names("noise_variance", noise_variance), columns)
-    if is_dataset(data):
-        from softki.streaming.datasets import dataset_source
-
-        return dataset_source(
-            data, _names("y", y), _names("noise_variance", noise_variance), columns
-        )
+        names = _names("y", y), _names("noise_variance", noise_variance), columns
+        return file_source(FileSet.of(paths), *names) if paths else dataset_source(data, *names)
     if isinstance(data, np.ndarray | Tensor) or is_npy(data):
         if y is None:
             raise InvalidInputError(
@@ -119,15 +115,12 @@ def is_dataset(data: Any) -> bool:
     return module is not None and isinstance(data, module.Dataset)
 
 
-def _paths(data: Any) -> list[Path] | None:
-    """The files of tables that the data name, if they do."""
-    if is_path(data) and not is_npy(data):
-        from softki.data.file_sets import folder_files
-
-        path = Path(data)
-        return folder_files(path) if path.is_dir() else [path]
-    if not isinstance(data, list | tuple) or not data or not all(map(is_path, data)):
-        return None
+def _paths(data: Any) -> list[Path]:
+    """The files and folders of tables that the data name, if they do."""
+    if is_path(data):
+        return [] if is_npy(data) else [Path(data)]
+    if not isinstance(data, list | tuple) or not all(map(is_path, data)):
+        return []
     for path in data:
         if is_npy(path):
             raise InvalidInputError(f"{path}: one .npy file is read at a time, not a list of them")

@@ -1,46 +1,45 @@
-"""An encoder from one pass over a table that does not fit into memory.
+"""The columns of a table as an encoder has to know them, from one pass over its rows.
 
-Categories are counted, and columns are found that are constant or hold no values. Medians, which
-missing numbers are filled in with, are those of a random sample of the rows.
+Categories are counted, and columns are found that are constant or hold no values. Medians, with
+which missing numbers are filled in, are those of all rows of a table of up to 65,536 rows, and of a
+sample of a larger one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from softki.data.arrow import pa
 from softki.data.column_encoding import MAX_CATEGORIES, ColumnEncoding, too_many_categories
-from softki.data.column_kinds import categories_of, kind_of, numbers_of
-from softki.data.encoding import (
-    CONSTANT,
-    INDEX,
-    INDEX_NAMES,
-    NO_VALUES,
-    ROUNDED,
-    Missing,
-    TableEncoder,
-)
+from softki.data.column_kinds import categories_of, is_present, kind_of, numbers_of
 from softki.data.text_hints import are_numbers, first_text, stray_text, text_hint
-from softki.streaming.blocks import Block, RawRows
-from softki.streaming.sampling import LowestRows
 
+# Columns that pandas writes for the index of a frame.
+INDEX_NAMES = ("", "__index_level_0__")
+# Reasons to leave a column out.
+NO_VALUES, INDEX = "holds no values", "looks like the row index of a pandas frame"
+CONSTANT, ROUNDED = "is constant ({})", "varies by less than float64 can tell ({})"
 # Different texts of a column that are counted: beyond, there are too many in any case.
 _MOST_TEXTS = 20 * MAX_CATEGORIES
+# Rows and numbers of the sample whose medians are taken, at most.
+_SAMPLE_ROWS, _SAMPLE_NUMBERS = 1 << 16, 1 << 23
+# 2⁶⁴ over the golden ratio: its multiples modulo 2⁶⁴ are spread evenly, at any number of them.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-# Where a row of a batch is, in words.
+# The place of a row of a batch, in words.
 Place = Callable[[int], str]
 
 
 class NumberSurvey:
-    """Whether numbers, dates or booleans differ; missing ones do not count.
+    """The range of a column of numbers, dates or booleans; missing values do not count.
 
     Attributes:
-        kind: of the column.
-        lowest, highest: of its numbers.
+        kind: kind of the column.
+        lowest, highest: extremes of its numbers.
         varies: whether its values differ, even if the numbers do not.
 
     Example:
@@ -69,7 +68,7 @@ class NumberSurvey:
         return numbers
 
     def _compare(self, column: Any) -> None:
-        """Values that are one number in float64 may differ all the same."""
+        """Compare values that are one number in float64, and may differ all the same."""
         types, kind = pa.types, column.type
         if not (types.is_integer(kind) or types.is_decimal(kind) or types.is_temporal(kind)):
             return
@@ -80,7 +79,7 @@ class NumberSurvey:
 
     @property
     def has_values(self) -> bool:
-        """Whether there is any."""
+        """Whether any value is not missing."""
         return self.lowest <= self.highest
 
     @property
@@ -111,15 +110,16 @@ class TextSurvey:
         self._places: dict[str, str] = {}
         self._has_too_many = False
 
-    def add(self, column: Any, place: Place, is_fitted: bool = True) -> None:
+    def add(self, column: Any, place: Place | None, is_fitted: bool = True) -> None:
         """Look at more values; raises if too many are different."""
         texts = column.cast(pa.string())
         if self._has_too_many:
             self._refuse_stray(texts, place)
             return
         found = categories_of(texts)
-        for text in found.keys() - self._places.keys():
-            self._places[text] = place(texts.index(text).as_py())
+        if place is not None:
+            for text in found.keys() - self._places.keys():
+                self._places[text] = f" in {place(texts.index(text).as_py())}"
         self._every += found
         if is_fitted:
             self.counts += found
@@ -134,15 +134,16 @@ class TextSurvey:
         if self._has_too_many:
             raise too_many_categories(self.name, f"more than {_MOST_TEXTS}", self.hint)
 
-    def _refuse_stray(self, texts: Any, place: Place) -> None:
+    def _refuse_stray(self, texts: Any, place: Place | None) -> None:
         row = first_text(texts)
         if row is not None:
-            hint = f"it would be numbers but for {texts[row].as_py()[:50]!r} in {place(row)}"
+            where = "" if place is None else f" in {place(row)}"
+            hint = f"it would be numbers but for {texts[row].as_py()[:50]!r}{where}"
             raise too_many_categories(self.name, f"more than {_MOST_TEXTS}", hint)
 
     @property
     def has_values(self) -> bool:
-        """Whether there is any."""
+        """Whether any value is not missing."""
         return bool(self.counts)
 
     @property
@@ -155,29 +156,68 @@ class TextSurvey:
         """What the texts may have been meant as, and which one is in the way."""
         if not self._every:
             return ""
-        stray = stray_text(self._every)
-        return text_hint(self._every, "" if stray is None else f" in {self._places[stray]}")
+        return text_hint(self._every, self._places.get(stray_text(self._every) or "", ""))
 
 
-# Rows and numbers of the sample whose medians are taken, at most.
-_SAMPLE_ROWS, _SAMPLE_NUMBERS = 1 << 16, 1 << 23
+class _Sample:
+    """Rows of numbers, spread evenly over all rows: a function of their number alone.
+
+    Row i is kept where (i · 2⁶⁴/φ mod 2⁶⁴) lies below a limit, which is halved whenever more rows
+    are kept than the capacity.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._capacity = max(1, min(_SAMPLE_ROWS, _SAMPLE_NUMBERS // max(1, width)))
+        self._limit = np.uint64(2**64 - 1)
+        self._kept = [(np.empty(0, np.uint64), np.empty((0, width)))]  # keys, numbers
+        self._count = 0
+
+    def add(self, start: int, numbers: np.ndarray) -> None:
+        """Look at more rows (n, c), whose first is row `start`."""
+        keys = np.arange(start, start + len(numbers), dtype=np.uint64) * _GOLDEN
+        chosen = keys <= self._limit
+        self._kept.append((keys[chosen], numbers[chosen]))
+        self._count += int(chosen.sum())
+        if self._count > 1.25 * self._capacity:
+            self._drop()
+
+    def column(self, number: int) -> np.ndarray:
+        """The sampled numbers of a column."""
+        self._drop()
+        return self._kept[0][1][:, number]
+
+    def _drop(self) -> None:
+        """Join what is kept, and drop the rows beyond the capacity."""
+        keys, numbers = map(np.concatenate, zip(*self._kept, strict=True))
+        while len(keys) > self._capacity:
+            self._limit //= np.uint64(2)
+            chosen = keys <= self._limit
+            keys, numbers = keys[chosen], numbers[chosen]
+        self._kept, self._count = [(keys, numbers)], len(keys)
+
+
+class Encodings(NamedTuple):
+    """Encodings of columns to use, reasons to leave others out, and encodings of constant ones."""
+
+    columns: tuple[ColumnEncoding, ...]
+    left_out: dict[str, str]
+    constants: tuple[ColumnEncoding, ...]
 
 
 class EncoderSurvey:
     """What an encoder has to know of the columns of a table, a batch of rows at a time.
 
     Args:
-        schema: of the table; batches may have other types of the same kinds.
-        names: of the columns to encode.
+        schema: schema of the table.
+        names: names of the columns to encode.
 
     Example:
-        >>> from softki.data.arrow import pa
         >>> table = pa.table({"size": [120.0, 80.0, 95.0], "city": ["Oslo", "Rome", "Oslo"]})
         >>> survey = EncoderSurvey(table.schema, ["size", "city"])
         >>> for batch in table.to_batches(max_chunksize=2):
         ...     survey.add(batch, "row {}".format)
-        >>> survey.encoder("refuse") == TableEncoder.of(table)
-        True
+        >>> [column.name for column in survey.encodings().columns]
+        ['size', 'city']
     """
 
     def __init__(self, schema: Any, names: Sequence[str]) -> None:
@@ -185,12 +225,11 @@ class EncoderSurvey:
         for name in names:
             kind = kind_of(schema.field(name), name)
             self.columns[name] = TextSurvey(name) if kind == "category" else NumberSurvey(kind)
-        width = sum(isinstance(column, NumberSurvey) for column in self.columns.values())
-        capacity = min(_SAMPLE_ROWS, _SAMPLE_NUMBERS // max(1, width))
-        self._sample = LowestRows(max(1, capacity), seed=0)
+        self._numbers = [n for n, c in self.columns.items() if isinstance(c, NumberSurvey)]
+        self._sample = _Sample(len(self._numbers))
         self.rows = 0
 
-    def add(self, batch: Any, place: Place) -> None:
+    def add(self, batch: Any, place: Place | None = None) -> None:
         """Look at more rows; the place says in words where a row of the batch is."""
         numbers = []
         for name, column in self.columns.items():
@@ -198,9 +237,8 @@ class EncoderSurvey:
                 column.add(batch.column(name), place)
             else:
                 numbers.append(column.add(batch.column(name)))
-        if numbers and len(batch):
-            none = np.empty((len(batch), 0))
-            self._sample.add(Block(self.rows, RawRows(np.column_stack(numbers), none)))
+        if numbers:
+            self._sample.add(self.rows, np.column_stack(numbers))
         self.rows += len(batch)
 
     def add_unfitted(self, batch: Any, place: Place) -> None:
@@ -215,36 +253,42 @@ class EncoderSurvey:
         texts = {n: c.hint for n, c in self.columns.items() if isinstance(c, TextSurvey)}
         return {name: hint for name, hint in texts.items() if hint}
 
-    def encoder(self, missing: Missing) -> TableEncoder:
-        """The encoder of the rows that were looked at."""
-        left_out: dict[str, str] = {}
+    def encodings(self) -> Encodings:
+        """The encodings of the columns, by the rows that were looked at."""
+        useless: dict[str, str] = {}
+        constant: dict[str, str] = {}
         columns, constants = [], []
         for name, column in self.columns.items():
             if not column.has_values:
-                left_out[name] = NO_VALUES
+                useless[name] = NO_VALUES
             elif name in INDEX_NAMES:
-                left_out[name] = INDEX
+                useless[name] = INDEX
             elif column.constant is not None and column.varies:
-                left_out[name] = ROUNDED.format(column.constant)
+                constant[name] = ROUNDED.format(column.constant)
             elif column.constant is not None:
-                left_out[name] = CONSTANT.format(column.constant)
+                constant[name] = CONSTANT.format(column.constant)
                 constants.append(self._encoding(name))
             else:
                 columns.append(self._encoding(name))
-        # Columns without values, and indices, come first, as `TableEncoder.of` finds them.
-        order = sorted(left_out, key=lambda name: left_out[name] not in (NO_VALUES, INDEX))
-        reasons = {name: left_out[name] for name in order}
-        return TableEncoder(tuple(columns), missing, reasons, tuple(constants))
+        return Encodings(tuple(columns), useless | constant, tuple(constants))
 
     def _encoding(self, name: str) -> ColumnEncoding:
         column = self.columns[name]
         if isinstance(column, TextSurvey):
             column.check_count()
             return ColumnEncoding.of_categories(column.counts, name, column.hint)
-        return ColumnEncoding.of_numbers(self._sampled(name, column), name, column.kind)
+        sampled = self._sample.column(self._numbers.index(name))
+        numbers = sampled if np.isfinite(sampled).any() else np.array([column.lowest])
+        return ColumnEncoding.of_numbers(numbers, name, column.kind)
 
-    def _sampled(self, name: str, column: NumberSurvey) -> np.ndarray:
-        """Numbers of a sample; the lowest, if the sample has none."""
-        numbers = [n for n, c in self.columns.items() if isinstance(c, NumberSurvey)]
-        values = self._sample.ordered()[1].x[:, numbers.index(name)]
-        return values if np.isfinite(values).any() else np.array([column.lowest])
+
+def columns_with_values(batch: Any, names: Sequence[str], rows: np.ndarray) -> list[str]:
+    """The columns, but for indices, that have a value in any of the rows of a mask (n,).
+
+    Only in these is a value missing: `drop` keeps the rows that have all of them.
+    """
+    return [
+        name
+        for name in names
+        if name not in INDEX_NAMES and (is_present(batch.column(name), name) & rows).any()
+    ]

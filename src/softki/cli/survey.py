@@ -1,0 +1,197 @@
+"""The pass over a table that a fit begins with: what to encode, and what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from softki.cli.columns import ColumnChoice
+from softki.cli.console import Console
+from softki.cli.options import about
+from softki.cli.scoring import numbers_in
+from softki.data.arrow import pa
+from softki.data.column_kinds import is_present
+from softki.data.encoder_survey import EncoderSurvey, columns_with_values
+from softki.data.encoding import Missing
+from softki.data.readers import FilePart
+from softki.exceptions import InvalidInputError
+from softki.streaming.blocks import block_rows
+from softki.streaming.sampling import row_hash
+
+# So that test rows are other rows than those that a fit with the same seed holds out.
+_APART = 0x7E57
+
+
+class TestRows:
+    """A random share of the rows, chosen by the hash of their position among all rows.
+
+    Example:
+        >>> test = TestRows(0.25, seed=0)
+        >>> round(float(test.mask(0, 10_000).mean()), 2)
+        0.25
+        >>> bool((test.mask(0, 100)[40:] == test.mask(40, 60)).all())
+        True
+    """
+
+    __test__ = False  # pytest would take it for a test, by its name
+
+    def __init__(self, share: float, seed: int) -> None:
+        self.share = share
+        self._limit = np.uint64(share * 2.0**64)
+        self._seed = seed ^ _APART
+
+    def mask(self, position: int, count: int) -> np.ndarray:
+        """A mask (count,) of the test rows among consecutive rows."""
+        if not self.share:
+            return np.zeros(count, dtype=bool)
+        return np.asarray(row_hash(np.arange(position, position + count), self._seed) < self._limit)
+
+
+class Stretch(NamedTuple):
+    """Consecutive rows of a part of a table.
+
+    Attributes:
+        part: number of the part.
+        row: number of the first row in the part.
+        position: number of the first row in the table.
+        batch: record batch of the rows.
+    """
+
+    part: int
+    row: int
+    position: int
+    batch: Any
+
+
+def stretches(parts: Sequence[FilePart], columns: Sequence[str]) -> Iterator[Stretch]:
+    """All rows of some columns, in order."""
+    position = 0
+    for number, part in enumerate(parts):
+        row = 0
+        for batch in part.batches(block_rows(len(columns)), columns):
+            yield Stretch(number, row, position, batch)
+            row, position = row + len(batch), position + len(batch)
+
+
+class Survey:
+    """What a pass over all rows finds; test rows teach the encoder nothing.
+
+    Args:
+        choice: columns of the table, and what they are for.
+        parts: parts of the table.
+        schema: schema of the table.
+        missing: treatment of rows with missing values.
+        test: rows that are kept from the fit.
+
+    Attributes:
+        encoder: what is known of the inputs.
+        counts: number of rows of each part.
+        missing: number of missing values, by column, in rows that have targets, or in all rows if
+            missing values are refused.
+        places: place of the first of them, by column.
+        with_target: number of rows that have targets, and noise.
+        known: number of these rows that are used, as far as is known.
+        tested: number of the used rows that are kept from the fit.
+    """
+
+    def __init__(
+        self,
+        choice: ColumnChoice,
+        parts: Sequence[FilePart],
+        schema: Any,
+        missing: Missing,
+        test: TestRows,
+    ) -> None:
+        self._choice, self._parts, self._missing, self._test = choice, parts, missing, test
+        self.encoder = EncoderSurvey(schema, choice.inputs)
+        self.counts = [0] * len(parts)
+        self.missing: Counter[str] = Counter()
+        self.places: dict[str, str] = {}
+        self.with_target = self.known = self.tested = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of all rows of the table."""
+        return sum(self.counts)
+
+    def run(self, console: Console, total: int | None) -> None:
+        """Read all rows."""
+        from tqdm.auto import tqdm
+
+        columns = [*self._choice.inputs, *self._choice.others]
+        needed = self._columns_with_values(columns) if self._missing == "drop" else []
+        shown = console.shows_progress
+        with tqdm(total=total, unit="row", unit_scale=True, disable=not shown, delay=1) as bar:
+            for stretch in stretches(self._parts, columns):
+                self._look_at(stretch, needed)
+                bar.update(len(stretch.batch))
+
+    def _columns_with_values(self, columns: Sequence[str]) -> list[str]:
+        """The inputs that have a value in any row of the fit; without one, none is missing."""
+        found: set[str] = set()
+        for stretch in stretches(self._parts, columns):
+            fitted = self._known(stretch.batch) & ~self._tested(stretch)
+            left = [name for name in self._choice.inputs if name not in found]
+            found.update(columns_with_values(stretch.batch, left, fitted))
+            if len(found) == len(self._choice.inputs):  # after the first rows, as a rule
+                break
+        return [name for name in self._choice.inputs if name in found]
+
+    def _known(self, batch: Any) -> np.ndarray:
+        return np.asarray(np.isfinite(numbers_in(batch, self._choice.others)).all(1))
+
+    def _tested(self, stretch: Stretch) -> np.ndarray:
+        return self._test.mask(stretch.position, len(stretch.batch))
+
+    def _look_at(self, stretch: Stretch, needed: Sequence[str]) -> None:
+        batch = stretch.batch
+        self._check_noise(stretch)
+        self.counts[stretch.part] += len(batch)
+        known = self._known(batch)
+        self.with_target += int(known.sum())
+        refuses = self._missing == "refuse"
+        counted = np.ones(len(batch), dtype=bool) if refuses else known.copy()
+        for name in [*self._choice.inputs, *(self._choice.others if refuses else [])]:
+            present = is_present(batch.column(name), name)
+            self._count_missing(name, ~present & counted, stretch)
+            if name in needed:
+                known &= present
+        tested = self._tested(stretch)
+        self.known += int(known.sum())
+        self.tested += int((known & tested).sum())
+        fitted = known & ~tested
+        with about(self._parts[stretch.part].path):
+            for chosen, add in ((fitted, self.encoder.add), (~fitted, self.encoder.add_unfitted)):
+                rows = np.flatnonzero(chosen)
+                if len(rows):
+                    part = batch if len(rows) == len(batch) else batch.filter(pa.array(chosen))
+                    add(part, partial(self._place, stretch, rows))
+
+    def _count_missing(self, name: str, absent: np.ndarray, stretch: Stretch) -> None:
+        count = int(absent.sum())
+        if count:
+            self.missing[name] += count
+            rows = np.flatnonzero(absent)
+            self.places.setdefault(name, self._place(stretch, rows, 0))
+
+    def _check_noise(self, stretch: Stretch) -> None:
+        name = self._choice.noise
+        if name is None:
+            return
+        noise = numbers_in(stretch.batch, [name])[:, 0]
+        rows = np.flatnonzero(noise <= 0)
+        if len(rows):
+            raise InvalidInputError(
+                f"{self._parts[stretch.part].path}: the known noise variance {name!r} must be "
+                f"positive, got {noise[rows[0]]:g} in {self._place(stretch, rows, 0)}"
+            )
+
+    def _place(self, stretch: Stretch, rows: np.ndarray, index: int) -> str:
+        """The place of one of some rows of a stretch, in words."""
+        part = self._parts[stretch.part]
+        file = f" of {part.path}" if len(self._choice.data.paths) > 1 else ""
+        return f"{part.place(stretch.row + int(rows[index]))}{file}"
