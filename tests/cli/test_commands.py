@@ -22,7 +22,7 @@ from softki.cli import main
 from softki.cli.app import run
 from softki.cli.scoring import Scores
 from softki.cli.survey import TestRows
-from softki.data import readers
+from softki.data import readers, scans
 from softki.data.datasets import split_indices
 from softki.data.encoding import TableEncoder
 from softki.data.file_sets import FileSet
@@ -449,7 +449,7 @@ def test_every_format_gives_the_same_predictions_in_batches(
 
     assert cli("predict price.softki test.csv -o whole.csv --quantiles 0.1")[0] == 0
     monkeypatch.setattr(readers, "BATCH_ROWS", 32)
-    monkeypatch.setattr(readers, "CSV_BYTES", 1024)
+    monkeypatch.setattr(scans, "CSV_BYTES", 1024)
     monkeypatch.setattr(softki.SoftKIRegressor, "predict", counted)
     for output in ("out.csv", "out.csv.gz", "out.parquet", "out.arrow"):
         sizes.clear()
@@ -541,7 +541,7 @@ def test_durations_may_be_seconds_in_csv(cli: Any, folder: Path) -> None:
 def test_a_failing_batch_leaves_no_output(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "CSV_BYTES", 512)
+    monkeypatch.setattr(scans, "CSV_BYTES", 512)
     lines = (folder / "test.csv").read_text().splitlines()
     (folder / "late.csv").write_text(
         "\n".join([*lines, lines[1].replace("true", "perhaps").replace("false", "perhaps")])
@@ -575,7 +575,7 @@ def test_unknown_categories_are_counted_over_all_batches(
 def test_a_column_that_was_constant_and_is_no_longer(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(readers, "CSV_BYTES", 1024)
+    monkeypatch.setattr(scans, "CSV_BYTES", 1024)
     text = (folder / "test.csv").read_text()
     (folder / "mars.csv").write_text(text.replace('"Earth"', '"Mars"', 70))
     code, _, err = cli(f"{command} --quiet")

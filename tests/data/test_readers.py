@@ -10,7 +10,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from softki.data import readers
+from softki.data import readers, scans
 from softki.data.csv_types import DATES
 from softki.data.file_sets import FileSet, TableReader
 from softki.data.writers import written
@@ -22,7 +22,7 @@ TABLE = pa.table({"a": np.arange(1000.0), "b": pa.array(["x", "y"] * 500), "a.b"
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "BATCH_ROWS", 64)
-    monkeypatch.setattr(readers, "CSV_BYTES", 1000)
+    monkeypatch.setattr(scans, "CSV_BYTES", 1000)
 
 
 def read_batches(path: Path, *arguments: Any, **types: Any) -> TableReader:

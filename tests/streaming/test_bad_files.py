@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from softki import SoftKIRegressor
-from softki.data import readers
+from softki.data import scans
 from softki.exceptions import InvalidInputError
 from softki.streaming import blocks as rows
 from softki.streaming.source import Source
@@ -28,7 +28,7 @@ TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": np.sin(X[:, 0])
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
-    monkeypatch.setattr(readers, "CSV_BYTES", 20_000)
+    monkeypatch.setattr(scans, "CSV_BYTES", 20_000)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from softki.data import readers
+from softki.data import scans
 from softki.exceptions import InvalidInputError
 from softki.streaming import Source, open_source
 from softki.streaming import blocks as rows
@@ -29,7 +29,7 @@ TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": Y})
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
-    monkeypatch.setattr(readers, "CSV_BYTES", 20_000)
+    monkeypatch.setattr(scans, "CSV_BYTES", 20_000)
 
 
 class Batches:

@@ -127,29 +127,27 @@ class TableReader:
     @cached_property
     def parts(self) -> list[FilePart]:
         """The parts of all files, in order."""
-        return self._parts(split=True)
+        return [part for file, *schemas in self._every() for part in file.parts(*schemas)]
 
     @cached_property
     def count(self) -> int | None:
         """Number of rows, where the files say it."""
-        counts = [part.count for part in self._parts(split=False)]
+        counts = [file.part(*schemas).count for file, *schemas in self._every()]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def __iter__(self) -> Iterator[Any]:
         rows = 0
-        for part in self._parts(split=False):
-            for batch in part.batches(readers.BATCH_ROWS):
+        for file, *schemas in self._every():
+            for batch in file.part(*schemas).batches(readers.BATCH_ROWS):
                 rows += len(batch)
                 yield batch
         if not rows:
             raise InvalidInputError(f"{self.name}: has no rows")
 
-    def _parts(self, split: bool) -> list[FilePart]:
-        return [
-            part
-            for file, stored in zip(self._files, self.stored, strict=True)
-            for part in file.parts(stored, self.schema, self._advice, split)
-        ]
+    def _every(self) -> Iterator[tuple[TableFile, Any, Any, str]]:
+        """The files, and the arguments of their parts."""
+        for file, stored in zip(self._files, self.stored, strict=True):
+            yield file, stored, self.schema, self._advice
 
     def _check_columns(self, file: TableFile) -> None:
         missing = [name for name in self._columns if name not in file.names]

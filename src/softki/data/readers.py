@@ -1,8 +1,7 @@
 """Tables in files, read as record batches: CSV, Parquet and Arrow IPC (Feather).
 
-Files are read by `pyarrow.dataset`, but for the two kinds in `softki.data.scans`. A file can be
-read as often as one likes, and one batch of it is in memory at a time. An error of pyarrow or of
-the system becomes one line that names the file.
+A file can be read as often as one likes, and one batch of it is in memory at a time. An error of
+pyarrow or of the system becomes one line that names the file.
 """
 
 from __future__ import annotations
@@ -10,21 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from softki.data.arrow import pa
-from softki.data.csv_types import MISSING_FIELDS, fitting_types, understood
-from softki.data.scans import ArrowStream, RowGroups
+from softki.data.csv_types import fitting_types, understood
+from softki.data.scans import ArrowFile, CsvFile, RowGroups
 from softki.data.text_hints import are_numbers
 from softki.exceptions import InvalidInputError
 from softki.validation.parameters import nearest
 
-# Rows of a batch, and bytes of a block of a CSV file.
+# Rows of a batch.
 BATCH_ROWS = 1 << 16
-CSV_BYTES = 1 << 22
-_PARSE = pa.csv.ParseOptions(newlines_in_values=True)
 
 FORMATS = {
     ".csv": "csv",
@@ -60,8 +58,10 @@ class FilePart:
         stored: schema by which the file is read.
         schema: the same columns with the types of the table.
         first_row: number of the first row in the file.
-        count: number of rows, if it is known before they are read.
         advice: added to errors about text where a number should be.
+
+    Attributes:
+        count: number of rows, if it is known before they are read.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class FilePart:
         stored: Any,
         schema: Any,
         first_row: int = 0,
-        count: int | None = None,
         advice: str = "",
     ) -> None:
-        self.path, self.schema, self.first_row, self.count = path, schema, first_row, count
+        self.path, self.schema, self.first_row = path, schema, first_row
+        self.count: int | None = getattr(scan, "count", None)
         self._scan, self._stored, self._advice = scan, stored, advice
 
     def batches(self, size: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
@@ -105,6 +105,9 @@ class FilePart:
         return f"line {row + 2}" if file_format(self.path) == "csv" else f"row {row + 1}"
 
 
+_SCANS = {"csv": CsvFile, "parquet": RowGroups, "arrow": ArrowFile}
+
+
 class TableFile:
     """A file of a table.
 
@@ -115,20 +118,18 @@ class TableFile:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        self.is_csv = file_format(self.path) == "csv"
+        kind = file_format(self.path)
         if not self.path.exists():
             raise InvalidInputError(f"{self.path}: no such file")
         if self.path.stat().st_size == 0:
             raise InvalidInputError(f"{self.path}: is empty")
         with naming(self.path):
-            self._metadata = None
-            if self.is_csv:
-                _check_header(self.path)
-            elif file_format(self.path) == "parquet":
-                self._metadata = pa.parquet.read_metadata(str(self.path))
-            self._scan = self._opened()
+            self._scan: Any = _SCANS[kind](self.path)
             self._inferred = self._scan.physical_schema
             self.names: list[str] = self._inferred.names
+        self.is_csv = kind == "csv"
+        if self.is_csv:
+            _check_header(self.path, self.names)
         check_unique(self.path, self.names)
 
     def schema(self, columns: Sequence[str], types: Mapping[str, Sequence[Any]]) -> Any:
@@ -153,26 +154,20 @@ class TableFile:
                 lambda schema: scanned(self._scan, schema, BATCH_ROWS),
             )
 
-    def parts(self, stored: Any, schema: Any, advice: str, split: bool) -> list[FilePart]:
-        """The row groups of a Parquet file that is split, or the whole file, see `FilePart`."""
-        if self._metadata is None:
-            return [FilePart(self.path, self._scan, stored, schema, advice=advice)]
-        every = range(self._metadata.num_row_groups)
-        parts, first_row = [], 0
-        for groups in [[group] for group in every] if split else [list(every)]:
-            scan = RowGroups(self.path, self._metadata, groups)
-            parts.append(FilePart(self.path, scan, stored, schema, first_row, scan.count, advice))
-            first_row += scan.count
-        return parts
+    def part(self, stored: Any, schema: Any, advice: str) -> FilePart:
+        """All rows of the file, see `FilePart`."""
+        return FilePart(self.path, self._scan, stored, schema, 0, advice)
 
-    def _opened(self) -> Any:
-        if self._metadata is not None:
-            return RowGroups(self.path, self._metadata, [])
-        if self.is_csv:
-            return _fragment(self.path, "csv")
-        with open(self.path, "rb") as file:
-            is_file = file.read(6) == b"ARROW1"
-        return _fragment(self.path, "arrow") if is_file else ArrowStream(self.path)
+    def parts(self, stored: Any, schema: Any, advice: str) -> list[FilePart]:
+        """The row groups of a Parquet file, or the whole file."""
+        if not isinstance(self._scan, RowGroups):
+            return [self.part(stored, schema, advice)]
+        groups = self._scan.split()
+        starts = accumulate((group.count for group in groups), initial=0)
+        return [
+            FilePart(self.path, group, stored, schema, start, advice)
+            for group, start in zip(groups, starts, strict=False)
+        ]
 
 
 def scanned(scan: Any, schema: Any, size: int) -> Iterator[Any]:
@@ -187,24 +182,6 @@ def scanned(scan: Any, schema: Any, size: int) -> Iterator[Any]:
         use_threads=False,  # only then do errors of a CSV file say the line
         **own,
     )
-
-
-def _fragment(path: Path, kind: str) -> Any:
-    """A CSV file, or an Arrow file that is mapped into memory, as one that pyarrow can scan."""
-    from pyarrow import dataset, fs  # which takes as long to import as all else of pyarrow
-
-    if kind == "arrow":
-        return dataset.IpcFileFormat().make_fragment(
-            str(path), filesystem=fs.LocalFileSystem(use_mmap=True)
-        )
-    options = dataset.CsvFragmentScanOptions(
-        convert_options=pa.csv.ConvertOptions(null_values=MISSING_FIELDS, strings_can_be_null=True),
-        read_options=pa.csv.ReadOptions(use_threads=False, block_size=CSV_BYTES),
-    )
-    return dataset.CsvFileFormat(
-        parse_options=_PARSE,
-        default_fragment_scan_options=options,
-    ).make_fragment(str(path), filesystem=fs.LocalFileSystem())
 
 
 def _as_typed(batch: Any, types: Sequence[Any]) -> Any:
@@ -232,9 +209,7 @@ def naming(path: Path | str, names: Sequence[str] = (), advice: str = "") -> Ite
         raise InvalidInputError(f"{path}: {message}") from error
 
 
-def _check_header(path: Path) -> None:
-    """Raise if a CSV file has no header, or other separators."""
-    names = pa.csv.open_csv(str(path), parse_options=_PARSE).schema.names
+def _check_header(path: Path, names: Sequence[str]) -> None:
     if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
         raise InvalidInputError(
             f"{path}: has one column, {names[0]!r}: columns must be separated by commas"
@@ -246,7 +221,6 @@ def _check_header(path: Path) -> None:
             f"{path}: has no header: the first row {some!r} looks like data: add a line with the "
             "names of the columns above it"
         )
-    check_unique(path, names)
 
 
 def check_unique(path: Path, names: Sequence[str]) -> None:

@@ -165,7 +165,7 @@ def file_source(
     parts = [
         part
         for file, schema in zip(files.files, schemas, strict=True)
-        for part in file.parts(schema, schema, _ENCODE, split=True)
+        for part in file.parts(schema, schema, _ENCODE)
     ]
     return chosen.source(parts, target, paths)
 
@@ -196,9 +196,10 @@ def _dataset_parts(dataset: Any, names: Sequence[str]) -> Iterator[FilePart]:
             continue
         start = 0
         for group in fragment.split_by_row_group():
-            count = group.row_groups[0].num_rows
-            yield FilePart(path, group, schema, schema, start, count)
-            start += count
+            part = FilePart(path, group, schema, schema, start)
+            part.count = group.row_groups[0].num_rows
+            yield part
+            start += part.count
 
 
 def _check_fragment(path: Path, fragment: Any, names: Sequence[str]) -> None:
