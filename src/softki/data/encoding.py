@@ -27,6 +27,7 @@ from softki.data.encoder_survey import EncoderSurvey, columns_with_values
 from softki.exceptions import InvalidInputError, SoftKIWarning
 from softki.files.container import unseal
 from softki.validation.parameters import check_choice
+from softki.validation.tables import validated
 
 Missing = Literal["refuse", "drop", "impute"]
 
@@ -276,4 +277,4 @@ def _column(table: Any, name: str) -> Any:
 
 
 def _as_arrow(table: Any) -> Any:
-    return table if isinstance(table, pa.Table | pa.RecordBatch) else pa.table(table)
+    return validated(table) if isinstance(table, pa.Table | pa.RecordBatch) else pa.table(table)

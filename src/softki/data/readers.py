@@ -204,7 +204,8 @@ def naming(path: Path | str, names: Sequence[str] = (), advice: str = "") -> Ite
         message = understood(error, names)
         if advice and message.endswith("is not a number"):
             message += f": {advice}"
-        if isinstance(error, pa.ArrowException) and not str(path).lower().endswith((".csv", ".gz")):
+        of_system = getattr(error, "errno", None) is not None
+        if not of_system and not str(path).lower().endswith((".csv", ".gz")):
             message += "; the file is damaged or incomplete: write it anew"
         raise InvalidInputError(f"{path}: {message}") from error
 
