@@ -18,7 +18,7 @@ import torch
 
 import softki
 import softki.cli.fit
-import softki.cli.training_rows
+import softki.estimator.rows
 from softki.cli.app import run
 from softki.cli.survey import TestRows
 from softki.data import readers, scans
@@ -36,7 +36,7 @@ LINE = "--target price -o m.softki"
 @pytest.fixture(autouse=True)
 def _always_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also small tables, in small blocks."""
-    monkeypatch.setattr(softki.cli.training_rows, "IN_MEMORY_BYTES", -1)
+    monkeypatch.setattr(softki.estimator.rows, "IN_MEMORY_BYTES", -1)
     monkeypatch.setattr(scans, "CSV_BYTES", 20_000)
     monkeypatch.setattr(readers, "BATCH_ROWS", 700)
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
@@ -102,7 +102,7 @@ def test_every_format_gives_the_same_model(cli: Any, make: Callable[[], str]) ->
     data = make()
     code, _, err = cli(f"fit {data} {LINE}")
     assert code == 0, err
-    assert "3000 rows are read in batches, anew in every pass\n" in err
+    assert "3000 rows were read in batches, anew in every pass\n" in err
     encoder = TableEncoder.from_file("m.softki")
     assert encoder == TableEncoder.of(TABLE.drop_columns(["price"]))
     model = softki.load("m.softki")
@@ -122,7 +122,7 @@ def test_every_format_gives_the_same_model(cli: Any, make: Callable[[], str]) ->
 
 
 def test_several_files_in_memory_are_one_table(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softki.cli.training_rows, "IN_MEMORY_BYTES", 1 << 28)
+    monkeypatch.setattr(softki.estimator.rows, "IN_MEMORY_BYTES", 1 << 28)
     models = []
     for data in (one_parquet(), folder_of_parquet(), csv_files()):
         assert cli(f"fit {data} {LINE} -q")[0] == 0
@@ -139,10 +139,10 @@ def test_large_tables_are_streamed(cli: Any, monkeypatch: pytest.MonkeyPatch) ->
     size = 8 * N * (3 + 3 + 1)  # size, garden, date; three cities; the target
     for data in ("t.parquet", "a.csv b.csv.gz"):
         for limit, streamed in ((size - 1, True), (size, False)):
-            monkeypatch.setattr(softki.cli.training_rows, "IN_MEMORY_BYTES", limit)
+            monkeypatch.setattr(softki.estimator.rows, "IN_MEMORY_BYTES", limit)
             code, _, err = cli(f"fit {data} {LINE}")
             assert code == 0
-            assert ("rows are read in batches" in err) == streamed
+            assert ("rows were read in batches" in err) == streamed
             assert softki.load("m.softki").fit_report_.is_streamed == streamed
 
 

@@ -16,6 +16,7 @@ import torch
 
 from softki import SoftKIRegressor
 from softki.data import scans
+from softki.estimator import rows as user_rows
 from softki.exceptions import InvalidInputError
 from softki.streaming import blocks as rows
 from softki.streaming.source import Source
@@ -26,7 +27,8 @@ TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": np.sin(X[:, 0])
 
 
 @pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_streamed_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(user_rows, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
     monkeypatch.setattr(scans, "CSV_BYTES", 20_000)
     threads = torch.get_num_threads()

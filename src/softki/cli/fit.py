@@ -148,7 +148,7 @@ def fit(
                 verbose=console.shows_progress,
                 checkpoint=checkpoint,
             )
-            estimator.fit(*rows.for_fit)
+            estimator.fit(rows.source)
             if launched_rank():
                 return
             tested = rows.tested(estimator)

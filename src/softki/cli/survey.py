@@ -20,7 +20,7 @@ from softki.data.encoding import Missing
 from softki.data.readers import FilePart
 from softki.exceptions import InvalidInputError
 from softki.streaming.blocks import block_rows
-from softki.streaming.sampling import row_hash
+from softki.training.data import row_hash
 
 # So that test rows are other rows than those that a fit with the same seed holds out.
 _APART = 0x7E57

@@ -26,14 +26,10 @@ from softki.data.arrow import pa
 from softki.data.encoding import Encoded, Missing, TableEncoder
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
-from softki.parallel.processes import process_count
 from softki.streaming import Source
 from softki.streaming.blocks import RawRows
 from softki.streaming.source import Files
 from softki.streaming.tables import TablePart, matrix_of
-
-# Bytes of encoded numbers up to which they are read into memory.
-IN_MEMORY_BYTES = 1 << 28
 
 
 class TrainingRows:
@@ -48,6 +44,7 @@ class TrainingRows:
 
     Attributes:
         encoder: encoder of the columns, which has seen only rows to fit to.
+        source: encoded rows to fit to.
     """
 
     def __init__(
@@ -69,29 +66,18 @@ class TrainingRows:
         with about(choice.data):
             self.encoder = self._learned(missing)
         tell_columns(self.encoder, self._survey.missing, self._survey.encoder.hints, console)
-        self._source = self._encoded_source()
+        self.source = self._encoded_source()
         self._scores = Scores(len(choice.targets))
-
-    @property
-    def for_fit(self) -> tuple[Any, ...]:
-        """The arguments of `SoftKIRegressor.fit`: a table that fits into memory, or a source."""
-        rows, source = self._survey.rows, self._source
-        width = len(source.columns) + len(source.targets)
-        if process_count() > 1 or 8 * rows * width > IN_MEMORY_BYTES:
-            self._console.note(f"{rows} rows are read in batches, anew in every pass")
-            return (source,)
-        read = source.up_to(rows)
-        assert read is not None
-        x = pa.table({name: read.x[:, j] for j, name in enumerate(source.columns)})
-        return x, read.y[:, 0] if source.single_target else read.y, read.noise
 
     @property
     def dropped(self) -> int:
         """Rows that were left out, as something was missing; known after the fit and its test."""
-        return self._survey.rows - len(self._source) - self._scores.rows
+        return self._survey.rows - len(self.source) - self._scores.rows
 
     def tested(self, estimator: SoftKIRegressor) -> list[dict[str, Any]] | None:
         """The figures of the fitted estimator on test rows, a target each."""
+        if estimator.fit_report_.is_streamed:
+            self._console.note(f"{self._survey.rows} rows were read in batches, anew in every pass")
         if self._test.share:
             self._score(estimator)
         tell_dropped(self.dropped, self._survey.rows, self._console)
