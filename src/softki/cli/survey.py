@@ -13,7 +13,6 @@ from softki.cli.columns import ColumnChoice
 from softki.cli.console import Console
 from softki.cli.options import about
 from softki.cli.scoring import numbers_in
-from softki.data.arrow import pa
 from softki.data.column_kinds import is_present
 from softki.data.encoder_survey import EncoderSurvey, columns_with_values
 from softki.data.encoding import Missing
@@ -163,35 +162,29 @@ class Survey:
         tested = self._tested(stretch)
         self.known += int(known.sum())
         self.tested += int((known & tested).sum())
-        fitted = known & ~tested
         with about(self._parts[stretch.part].path):
-            for chosen, add in ((fitted, self.encoder.add), (~fitted, self.encoder.add_unfitted)):
-                rows = np.flatnonzero(chosen)
-                if len(rows):
-                    part = batch if len(rows) == len(batch) else batch.filter(pa.array(chosen))
-                    add(part, partial(self._place, stretch, rows))
+            self.encoder.add(batch, partial(self._place, stretch), known & ~tested)
 
     def _count_missing(self, name: str, absent: np.ndarray, stretch: Stretch) -> None:
         count = int(absent.sum())
         if count:
             self.missing[name] += count
-            rows = np.flatnonzero(absent)
-            self.places.setdefault(name, self._place(stretch, rows, 0))
+            self.places.setdefault(name, self._place(stretch, int(absent.argmax())))
 
     def _check_noise(self, stretch: Stretch) -> None:
         name = self._choice.noise
         if name is None:
             return
         noise = numbers_in(stretch.batch, [name])[:, 0]
-        rows = np.flatnonzero(noise <= 0)
-        if len(rows):
+        if (noise <= 0).any():
+            row = int((noise <= 0).argmax())
             raise InvalidInputError(
                 f"{self._parts[stretch.part].path}: the known noise variance {name!r} must be "
-                f"positive, got {noise[rows[0]]:g} in {self._place(stretch, rows, 0)}"
+                f"positive, got {noise[row]:g} in {self._place(stretch, row)}"
             )
 
-    def _place(self, stretch: Stretch, rows: np.ndarray, index: int) -> str:
-        """The place of one of some rows of a stretch, in words."""
+    def _place(self, stretch: Stretch, row: int) -> str:
+        """The place of a row of a stretch, in words."""
         part = self._parts[stretch.part]
         file = f" of {part.path}" if len(self._choice.data.paths) > 1 else ""
-        return f"{part.place(stretch.row + int(rows[index]))}{file}"
+        return f"{part.place(stretch.row + row)}{file}"

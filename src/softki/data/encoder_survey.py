@@ -16,7 +16,7 @@ import numpy as np
 from softki.data.arrow import pa
 from softki.data.column_encoding import MAX_CATEGORIES, ColumnEncoding, too_many_categories
 from softki.data.column_kinds import categories_of, is_present, kind_of, numbers_of
-from softki.data.text_hints import are_numbers, first_text, stray_text, text_hint
+from softki.data.text_hints import first_text, text_hint
 
 # Columns that pandas writes for the index of a frame.
 INDEX_NAMES = ("", "__index_level_0__")
@@ -91,8 +91,8 @@ class NumberSurvey:
 class TextSurvey:
     """The categories of a column, and how often each occurs.
 
-    Rows that are kept from the fit count only for the hint, which says what the texts may have
-    been meant as.
+    Rows that are not fitted to count only for the hint, which says what the texts may have been
+    meant as.
 
     Example:
         >>> survey = TextSurvey("city")
@@ -107,39 +107,34 @@ class TextSurvey:
         self.name = name
         self.counts: Counter[str] = Counter()
         self._every: Counter[str] = Counter()
-        self._places: dict[str, str] = {}
+        self._where: str | None = None  # place of the first text that is no number
         self._has_too_many = False
 
-    def add(self, column: Any, place: Place | None, is_fitted: bool = True) -> None:
-        """Look at more values; raises if too many are different."""
+    def add(self, column: Any, place: Place | None, fitted: Any = None) -> None:
+        """Look at more values, all of them or those of a mask to fit to.
+
+        Raises if too many are different: at once, unless all are numbers so far. The one text that
+        makes text of numbers may come later, and is worth to know.
+        """
         texts = column.cast(pa.string())
+        if self._where is None and (row := first_text(texts)) is not None:
+            self._where = "" if place is None else f" in {place(row)}"
+            if self._has_too_many:
+                hint = f"it would be numbers but for {texts[row].as_py()[:50]!r}{self._where}"
+                raise too_many_categories(self.name, f"more than {_MOST_TEXTS}", hint)
         if self._has_too_many:
-            self._refuse_stray(texts, place)
             return
         found = categories_of(texts)
-        if place is not None:
-            for text in found.keys() - self._places.keys():
-                self._places[text] = f" in {place(texts.index(text).as_py())}"
         self._every += found
-        if is_fitted:
-            self.counts += found
-        if len(self._every) > _MOST_TEXTS:
-            # The one text that makes text of numbers may come later, and is worth to know.
-            self._has_too_many = True
-            if not are_numbers(list(self._every)):
-                self.check_count()
+        self.counts += found if fitted is None else categories_of(texts.filter(fitted))
+        self._has_too_many = len(self._every) > _MOST_TEXTS
+        if self._where is not None:
+            self.check_count()
 
     def check_count(self) -> None:
         """Raise if there were too many to be counted."""
         if self._has_too_many:
             raise too_many_categories(self.name, f"more than {_MOST_TEXTS}", self.hint)
-
-    def _refuse_stray(self, texts: Any, place: Place | None) -> None:
-        row = first_text(texts)
-        if row is not None:
-            where = "" if place is None else f" in {place(row)}"
-            hint = f"it would be numbers but for {texts[row].as_py()[:50]!r}{where}"
-            raise too_many_categories(self.name, f"more than {_MOST_TEXTS}", hint)
 
     @property
     def has_values(self) -> bool:
@@ -156,7 +151,7 @@ class TextSurvey:
         """What the texts may have been meant as, and which one is in the way."""
         if not self._every:
             return ""
-        return text_hint(self._every, self._places.get(stray_text(self._every) or "", ""))
+        return text_hint(self._every, self._where or "")
 
 
 class _Sample:
@@ -229,23 +224,26 @@ class EncoderSurvey:
         self._sample = _Sample(len(self._numbers))
         self.rows = 0
 
-    def add(self, batch: Any, place: Place | None = None) -> None:
-        """Look at more rows; the place says in words where a row of the batch is."""
+    def add(self, batch: Any, place: Place | None = None, fitted: np.ndarray | None = None) -> None:
+        """Look at more rows.
+
+        Args:
+            batch: record batch of the rows.
+            place: function that says in words where a row of the batch is.
+            fitted: mask (n,) of the rows to fit to; others are looked at for hints only.
+        """
+        mask = None if fitted is None or fitted.all() else pa.array(fitted)
         numbers = []
         for name, column in self.columns.items():
+            values = batch.column(name)
             if isinstance(column, TextSurvey):
-                column.add(batch.column(name), place)
+                column.add(values, place, mask)
             else:
-                numbers.append(column.add(batch.column(name)))
+                numbers.append(column.add(values if mask is None else values.filter(mask)))
+        count = len(batch) if fitted is None else int(fitted.sum())
         if numbers:
             self._sample.add(self.rows, np.column_stack(numbers))
-        self.rows += len(batch)
-
-    def add_unfitted(self, batch: Any, place: Place) -> None:
-        """Look at rows that are kept from the fit, for hints only."""
-        for name, column in self.columns.items():
-            if isinstance(column, TextSurvey):
-                column.add(batch.column(name), place, is_fitted=False)
+        self.rows += count
 
     @property
     def hints(self) -> dict[str, str]:
