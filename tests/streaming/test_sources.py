@@ -179,13 +179,15 @@ def with_value(value: Any, row: int, column: str = "b") -> pa.Table:
 def test_the_place_of_a_missing_value(tmp_path: Path, value: float | None, column: str) -> None:
     parquet(tmp_path / "1.parquet")
     parquet(tmp_path / "2.parquet", with_value(value, 1234, column))
-    kind = "infinity" if value == np.inf else "a missing value"
+    kind = "infinity" if value == np.inf else "NaN"
     with pytest.raises(
-        InvalidInputError, match=rf"2\.parquet: column '{column}' has {kind} in row 1234, counted"
+        InvalidInputError, match=rf"2\.parquet contains {kind} in row 1234, column '{column}': "
     ):
         list(open_source(tmp_path, "y").blocks())
     pa.csv.write_csv(with_value(value, 1234, column), tmp_path / "t.csv")
-    with pytest.raises(InvalidInputError, match=rf"t\.csv: column '{column}' has {kind} in row 12"):
+    with pytest.raises(
+        InvalidInputError, match=rf"t\.csv contains {kind} in row 1234, column '{column}'"
+    ):
         list(open_source(tmp_path / "t.csv", "y").blocks())
 
 

@@ -50,7 +50,7 @@ class TestRows:
         return np.asarray(row_hash(np.arange(position, position + count), self._seed) < self._limit)
 
 
-class Stretch(NamedTuple):
+class PlacedBatch(NamedTuple):
     """Consecutive rows of a part of a table.
 
     Attributes:
@@ -66,13 +66,13 @@ class Stretch(NamedTuple):
     batch: Any
 
 
-def stretches(parts: Sequence[FilePart], columns: Sequence[str]) -> Iterator[Stretch]:
+def placed_batches(parts: Sequence[FilePart], columns: Sequence[str]) -> Iterator[PlacedBatch]:
     """All rows of some columns, in order."""
     position = 0
     for number, part in enumerate(parts):
         row = 0
         for batch in part.batches(block_rows(len(columns)), columns):
-            yield Stretch(number, row, position, batch)
+            yield PlacedBatch(number, row, position, batch)
             row, position = row + len(batch), position + len(batch)
 
 
@@ -125,17 +125,17 @@ class Survey:
         needed = self._columns_with_values(columns) if self._missing == "drop" else []
         shown = console.shows_progress
         with tqdm(total=total, unit="row", unit_scale=True, disable=not shown, delay=1) as bar:
-            for stretch in stretches(self._parts, columns):
-                self._look_at(stretch, needed)
-                bar.update(len(stretch.batch))
+            for rows in placed_batches(self._parts, columns):
+                self._look_at(rows, needed)
+                bar.update(len(rows.batch))
 
     def _columns_with_values(self, columns: Sequence[str]) -> list[str]:
         """The inputs that have a value in any row of the fit; without one, none is missing."""
         found: set[str] = set()
-        for stretch in stretches(self._parts, columns):
-            fitted = self._known(stretch.batch) & ~self._tested(stretch)
+        for rows in placed_batches(self._parts, columns):
+            fitted = self._known(rows.batch) & ~self._tested(rows)
             left = [name for name in self._choice.inputs if name not in found]
-            found.update(columns_with_values(stretch.batch, left, fitted))
+            found.update(columns_with_values(rows.batch, left, fitted))
             if len(found) == len(self._choice.inputs):  # after the first rows, as a rule
                 break
         return [name for name in self._choice.inputs if name in found]
@@ -143,48 +143,48 @@ class Survey:
     def _known(self, batch: Any) -> np.ndarray:
         return np.asarray(np.isfinite(numbers_in(batch, self._choice.others)).all(1))
 
-    def _tested(self, stretch: Stretch) -> np.ndarray:
-        return self._test.mask(stretch.position, len(stretch.batch))
+    def _tested(self, rows: PlacedBatch) -> np.ndarray:
+        return self._test.mask(rows.position, len(rows.batch))
 
-    def _look_at(self, stretch: Stretch, needed: Sequence[str]) -> None:
-        batch = stretch.batch
-        self._check_noise(stretch)
-        self.counts[stretch.part] += len(batch)
+    def _look_at(self, rows: PlacedBatch, needed: Sequence[str]) -> None:
+        batch = rows.batch
+        self._check_noise(rows)
+        self.counts[rows.part] += len(batch)
         known = self._known(batch)
         self.with_target += int(known.sum())
         refuses = self._missing == "refuse"
         counted = np.ones(len(batch), dtype=bool) if refuses else known.copy()
         for name in [*self._choice.inputs, *(self._choice.others if refuses else [])]:
             present = is_present(batch.column(name), name)
-            self._count_missing(name, ~present & counted, stretch)
+            self._count_missing(name, ~present & counted, rows)
             if name in needed:
                 known &= present
-        tested = self._tested(stretch)
+        tested = self._tested(rows)
         self.known += int(known.sum())
         self.tested += int((known & tested).sum())
-        with about(self._parts[stretch.part].path):
-            self.encoder.add(batch, partial(self._place, stretch), known & ~tested)
+        with about(self._parts[rows.part].path):
+            self.encoder.add(batch, partial(self._place, rows), known & ~tested)
 
-    def _count_missing(self, name: str, absent: np.ndarray, stretch: Stretch) -> None:
+    def _count_missing(self, name: str, absent: np.ndarray, rows: PlacedBatch) -> None:
         count = int(absent.sum())
         if count:
             self.missing[name] += count
-            self.places.setdefault(name, self._place(stretch, int(absent.argmax())))
+            self.places.setdefault(name, self._place(rows, int(absent.argmax())))
 
-    def _check_noise(self, stretch: Stretch) -> None:
+    def _check_noise(self, rows: PlacedBatch) -> None:
         name = self._choice.noise
         if name is None:
             return
-        noise = numbers_in(stretch.batch, [name])[:, 0]
+        noise = numbers_in(rows.batch, [name])[:, 0]
         if (noise <= 0).any():
             row = int((noise <= 0).argmax())
             raise InvalidInputError(
-                f"{self._parts[stretch.part].path}: the known noise variance {name!r} must be "
-                f"positive, got {noise[row]:g} in {self._place(stretch, row)}"
+                f"{self._parts[rows.part].path}: the known noise variance {name!r} must be "
+                f"positive, got {noise[row]:g} in {self._place(rows, row)}"
             )
 
-    def _place(self, stretch: Stretch, row: int) -> str:
-        """The place of a row of a stretch, in words."""
-        part = self._parts[stretch.part]
+    def _place(self, rows: PlacedBatch, row: int) -> str:
+        """The place of a row of a batch, in words."""
+        part = self._parts[rows.part]
         file = f" of {part.path}" if len(self._choice.data.paths) > 1 else ""
-        return f"{part.place(stretch.row + row)}{file}"
+        return f"{part.place(rows.row + row)}{file}"

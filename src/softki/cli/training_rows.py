@@ -21,7 +21,7 @@ from softki.cli.columns import (
 from softki.cli.console import Console
 from softki.cli.options import about
 from softki.cli.scoring import Scores, numbers_in, observed_moments
-from softki.cli.survey import Survey, TestRows, stretches
+from softki.cli.survey import Survey, TestRows, placed_batches
 from softki.data.arrow import pa
 from softki.data.encoding import Encoded, Missing, TableEncoder
 from softki.estimator.regressor import SoftKIRegressor
@@ -160,10 +160,10 @@ class TrainingRows:
         columns = [*self.encoder.inputs, *constants, *self._choice.others]
         unseen: dict[str, Counter[str]] = {}
         changed: Counter[str] = Counter()
-        for stretch in stretches(self._parts, columns):
-            tested = self._test.mask(stretch.position, len(stretch.batch))
-            with about(self._parts[stretch.part].path):
-                encoded = self._add_scores(estimator, stretch.batch.filter(pa.array(tested)))
+        for rows in placed_batches(self._parts, columns):
+            tested = self._test.mask(rows.position, len(rows.batch))
+            with about(self._parts[rows.part].path):
+                encoded = self._add_scores(estimator, rows.batch.filter(pa.array(tested)))
             changed += encoded.changed
             for name, counts in encoded.unseen.items():
                 unseen[name] = unseen.get(name, Counter()) + counts

@@ -149,8 +149,6 @@ class TextSurvey:
     @property
     def hint(self) -> str:
         """What the texts may have been meant as, and which one is in the way."""
-        if not self._every:
-            return ""
         return text_hint(self._every, self._where or "")
 
 
