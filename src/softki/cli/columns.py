@@ -78,7 +78,7 @@ NO_COLUMN = "no column is left that could tell rows apart"
 def tell_columns(
     encoder: TableEncoder, missing: Mapping[str, int], hints: Mapping[str, str], console: Console
 ) -> None:
-    """Say what becomes of columns that are no plain numbers, or were filled in or left out."""
+    """Note the encoding of columns that are no plain numbers, or were filled in or left out."""
     for column in encoder.columns:
         filled = missing.get(column.name, 0) if encoder.missing == "impute" else 0
         note = f", {filled} missing filled in with {_shown(column.fill)}" if filled else ""
@@ -101,7 +101,7 @@ def tell_test_rows(
 
 
 def tell_dropped(dropped: int, rows: int, console: Console) -> None:
-    """Say how many rows are left out."""
+    """Note the number of rows that are left out."""
     if dropped:
         console.note(f"{dropped} of {rows} rows are left out, as values are missing")
 

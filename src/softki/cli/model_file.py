@@ -1,4 +1,4 @@
-"""A model file, with what it takes to feed it a table."""
+"""A model file, and the batches of a table as its model takes them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class EncodedBatches:
     the first one, batches are only counted.
 
     Args:
-        model: whose encoder is used.
-        reader: of the table.
-        console: for the bar and for warnings.
+        model: model file whose encoder is used.
+        reader: reader of the table.
+        console: console for the bar and for warnings.
         targets: columns that have to be there too, and to hold numbers.
     """
 
@@ -45,7 +45,7 @@ class EncodedBatches:
         self.changed: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[tuple[Any, Encoded, np.ndarray]]:
-        """Batch, numbers, and which rows are complete."""
+        """Batches, their numbers, and masks of the rows that are complete."""
         from tqdm.auto import tqdm
 
         shown = self.console.shows_progress
@@ -128,7 +128,7 @@ class ModelFile:
         return data.read(columns, types | _types_of_others(others, types, numbers))
 
     def check_named_targets(self) -> None:
-        """Raise where the file does not say which columns the targets are."""
+        """Raise if the file does not say which columns the targets are."""
         if not self.names_targets:
             raise InvalidInputError(
                 f"{self.path}: does not name its target, as it was saved from Python: fit it by "

@@ -1,4 +1,4 @@
-"""The pass over a table that a fit begins with: what to encode, and what is missing."""
+"""The pass over a table with which a fit begins: its encoder, and missing values."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class TestRows:
 
 
 class PlacedBatch(NamedTuple):
-    """Consecutive rows of a part of a table.
+    """A record batch, and its place in the table.
 
     Attributes:
-        part: number of the part.
+        part: part of the table.
         row: number of the first row in the part.
         position: number of the first row in the table.
         batch: record batch of the rows.
     """
 
-    part: int
+    part: FilePart
     row: int
     position: int
     batch: Any
@@ -69,15 +69,15 @@ class PlacedBatch(NamedTuple):
 def placed_batches(parts: Sequence[FilePart], columns: Sequence[str]) -> Iterator[PlacedBatch]:
     """All rows of some columns, in order."""
     position = 0
-    for number, part in enumerate(parts):
+    for part in parts:
         row = 0
         for batch in part.batches(block_rows(len(columns)), columns):
-            yield PlacedBatch(number, row, position, batch)
+            yield PlacedBatch(part, row, position, batch)
             row, position = row + len(batch), position + len(batch)
 
 
 class Survey:
-    """What a pass over all rows finds; test rows teach the encoder nothing.
+    """The findings of a pass over all rows; test rows teach the encoder nothing.
 
     Args:
         choice: columns of the table, and what they are for.
@@ -107,7 +107,7 @@ class Survey:
     ) -> None:
         self._choice, self._parts, self._missing, self._test = choice, parts, missing, test
         self.encoder = EncoderSurvey(schema, choice.inputs)
-        self.counts = [0] * len(parts)
+        self.counts = dict.fromkeys(parts, 0)
         self.missing: Counter[str] = Counter()
         self.places: dict[str, str] = {}
         self.with_target = self.known = self.tested = 0
@@ -115,7 +115,7 @@ class Survey:
     @property
     def rows(self) -> int:
         """Number of all rows of the table."""
-        return sum(self.counts)
+        return sum(self.counts.values())
 
     def run(self, console: Console, total: int | None) -> None:
         """Read all rows."""
@@ -162,7 +162,7 @@ class Survey:
         tested = self._tested(rows)
         self.known += int(known.sum())
         self.tested += int((known & tested).sum())
-        with about(self._parts[rows.part].path):
+        with about(rows.part.path):
             self.encoder.add(batch, partial(self._place, rows), known & ~tested)
 
     def _count_missing(self, name: str, absent: np.ndarray, rows: PlacedBatch) -> None:
@@ -179,12 +179,11 @@ class Survey:
         if (noise <= 0).any():
             row = int((noise <= 0).argmax())
             raise InvalidInputError(
-                f"{self._parts[rows.part].path}: the known noise variance {name!r} must be "
+                f"{rows.part.path}: the known noise variance {name!r} must be "
                 f"positive, got {noise[row]:g} in {self._place(rows, row)}"
             )
 
     def _place(self, rows: PlacedBatch, row: int) -> str:
         """The place of a row of a batch, in words."""
-        part = self._parts[rows.part]
-        file = f" of {part.path}" if len(self._choice.data.paths) > 1 else ""
-        return f"{part.place(rows.row + row)}{file}"
+        file = f" of {rows.part.path}" if len(self._choice.data.paths) > 1 else ""
+        return f"{rows.part.place(rows.row + row)}{file}"

@@ -112,17 +112,12 @@ class TrainingRows:
         columns = [*self.encoder.inputs, *choice.others]
         # Where no row is left out, blocks and their sizes are known before they are read.
         is_whole = survey.known == survey.rows and not survey.missing and not self._test.share
-        starts = np.cumsum(survey.counts) - survey.counts
-        parts = [
-            TablePart(
-                part,
-                columns,
-                partial(self._encoded, int(start)),
-                len(self.encoder.names) + len(choice.targets),
-                count if is_whole else None,
-            )
-            for part, start, count in zip(self._parts, starts, survey.counts, strict=True)
-        ]
+        width = len(self.encoder.names) + len(choice.targets)
+        parts, start = [], 0
+        for part, count in survey.counts.items():
+            encoded = partial(self._encoded, start)
+            parts.append(TablePart(part, columns, encoded, width, count if is_whole else None))
+            start += count
         return Source(
             parts,
             self.encoder.names,
@@ -162,7 +157,7 @@ class TrainingRows:
         changed: Counter[str] = Counter()
         for rows in placed_batches(self._parts, columns):
             tested = self._test.mask(rows.position, len(rows.batch))
-            with about(self._parts[rows.part].path):
+            with about(rows.part.path):
                 encoded = self._add_scores(estimator, rows.batch.filter(pa.array(tested)))
             changed += encoded.changed
             for name, counts in encoded.unseen.items():

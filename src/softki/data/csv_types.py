@@ -107,5 +107,5 @@ def _first(inferred: Any) -> int:
 
 
 def _may_fail(kind: Any, others_failed: bool) -> bool:
-    """Whether the last type that is left has to be tried, so that the best failure is known."""
+    """True if the last type that is left has to be tried, so that the best failure is known."""
     return others_failed and kind != pa.string()

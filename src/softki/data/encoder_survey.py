@@ -79,7 +79,7 @@ class NumberSurvey:
 
     @property
     def has_values(self) -> bool:
-        """Whether any value is not missing."""
+        """True if any value is not missing."""
         return self.lowest <= self.highest
 
     @property
@@ -138,7 +138,7 @@ class TextSurvey:
 
     @property
     def has_values(self) -> bool:
-        """Whether any value is not missing."""
+        """True if any value is not missing."""
         return bool(self.counts)
 
     @property
@@ -148,7 +148,7 @@ class TextSurvey:
 
     @property
     def hint(self) -> str:
-        """What the texts may have been meant as, and which one is in the way."""
+        """A hint of what the texts were meant as, with the one that is in the way; empty if none is."""
         return text_hint(self._every, self._where or "")
 
 
@@ -198,7 +198,7 @@ class Encodings(NamedTuple):
 
 
 class EncoderSurvey:
-    """What an encoder has to know of the columns of a table, a batch of rows at a time.
+    """Everything that an encoder needs to know of a table, collected a batch of rows at a time.
 
     Args:
         schema: schema of the table.
@@ -245,7 +245,7 @@ class EncoderSurvey:
 
     @property
     def hints(self) -> dict[str, str]:
-        """What columns of text may have been meant as."""
+        """Hints of what columns of text may have been meant as, by column."""
         texts = {n: c.hint for n, c in self.columns.items() if isinstance(c, TextSurvey)}
         return {name: hint for name, hint in texts.items() if hint}
 

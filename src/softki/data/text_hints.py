@@ -18,7 +18,7 @@ _DECORATED = r"[-+]?[$€£]?\s*[-+]?(\d{1,3}([., ']\d{3})+|\d+)([.,]\d+)?\s*[%$
 
 
 def are_numbers(texts: Sequence[str]) -> bool:
-    """Whether each text is a number.
+    """True if each text is a number.
 
     Example:
         >>> are_numbers(["1", "-2.5e3"]), are_numbers(["1", "x"])

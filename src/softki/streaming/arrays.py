@@ -27,8 +27,8 @@ def array_source(
 ) -> Source:
     """Rows of arrays in memory, memory-mapped arrays, or `.npy` files.
 
-    A file is mapped anew for each block, so that what was read does not stay in memory. Files have
-    the rows of all processes, where there are several; arrays have those of this one.
+    A file is mapped again for each block, so that what was read does not stay in memory. Of several
+    processes, all have the rows of the same files, and each has arrays of its own.
     """
     tables = {"X": x, "y": y} | ({} if noise is None else {"noise": noise})
     tables = {name: _opened(table, name) for name, table in tables.items()}
@@ -139,7 +139,7 @@ class _IterablePart(Part):
                     f"batch {number} has the columns {names}, and batch 0 has {self._names}: all "
                     "batches must have the same, in the same order"
                 )
-            # Copies, as the arrays may be filled anew for the next batch.
+            # Copies, as the arrays may be filled again for the next batch.
             rows = _rows(x.copy(), y.copy(), None if noise is None else noise.copy())
             yield self._same(number, rows)
 

@@ -24,11 +24,11 @@ def open_source(
     Args:
         data: one or several files (Parquet, CSV, gzipped CSV, or Arrow), a folder of such, a
             `pyarrow.dataset.Dataset`, a `.npy` file or an array, or an object that gives batches
-            (X, y) or (X, y, noise variance) anew each time that it is iterated.
-        y: of files and data sets, the column, or the columns, to predict; of an array or a `.npy`
-            file, another with the targets; of batches, nothing.
-        noise_variance: likewise, the column with the known noise variance, or an array.
-        columns: the inputs; by default all others.
+            (X, y) or (X, y, noise variance) each time that it is iterated.
+        y: name or names of the columns to predict in files and data sets; for an array or a `.npy`
+            file, another with the targets; None for batches.
+        noise_variance: name of the column with the known noise variance, or an array.
+        columns: names of the inputs; by default all other columns.
 
     Example:
         >>> source = open_source(np.zeros((1000, 3)), np.zeros(1000))
@@ -100,17 +100,17 @@ def _gives_batches(X: Any, y: Any) -> bool:
 
 
 def is_npy(data: Any) -> bool:
-    """Whether it is the name of a `.npy` file."""
+    """True for the name of a `.npy` file."""
     return is_path(data) and Path(data).suffix.lower() == ".npy"
 
 
 def is_path(data: Any) -> bool:
-    """Whether it is the name of a file or folder."""
+    """True for the name of a file or folder."""
     return isinstance(data, str | PathLike)
 
 
 def is_dataset(data: Any) -> bool:
-    """Whether it is a `pyarrow.dataset.Dataset`."""
+    """True for a `pyarrow.dataset.Dataset`."""
     module = sys.modules.get("pyarrow.dataset")
     return module is not None and isinstance(data, module.Dataset)
 

@@ -119,7 +119,7 @@ class Source:
 
     @property
     def knows_layout(self) -> bool:
-        """Whether the number of rows is known: it may take a pass to find out."""
+        """True if the number of rows is known: it may take a pass to find out."""
         return self._layout is not None
 
     @property
