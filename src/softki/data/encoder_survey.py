@@ -148,7 +148,7 @@ class TextSurvey:
 
     @property
     def hint(self) -> str:
-        """A hint of what the texts were meant as, with the one that is in the way; empty if none is."""
+        """A hint of what the texts were meant as, and the one in the way; else empty."""
         return text_hint(self._every, self._where or "")
 
 
