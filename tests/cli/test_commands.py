@@ -21,10 +21,11 @@ import softki.storage.estimator_file
 from softki.cli import main
 from softki.cli.app import run
 from softki.cli.scoring import Scores
-from softki.data import readers
+from softki.cli.survey import TestRows
+from softki.data import readers, scans
 from softki.data.datasets import split_indices
 from softki.data.encoding import TableEncoder
-from softki.data.readers import read_batches
+from softki.data.file_sets import FileSet
 from softki.training.trainer import Trainer
 
 from house_prices import SMALL, as_subprocess, assert_same_figures, houses
@@ -66,6 +67,10 @@ def cli(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         return code, out, err
 
     return command
+
+
+def table_in(path: Path) -> pa.Table:
+    return pa.Table.from_batches(list(FileSet.of([path]).read()))
 
 
 def spy_on(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[tuple[Any, ...]]:
@@ -162,11 +167,12 @@ def test_json_of_a_fit_with_test_rows_and_two_targets(cli: Any, folder: Path) ->
     assert (code, err) == (0, "")
     result = json.loads(out)
     assert result["model"] == "two.softki"
-    assert (result["rows"], result["points"], result["kernel"]) == (300, 16, "rbf")
-    assert result["held_out"]["rows"] == 60
+    tested = int(TestRows(0.25, 3).mask(0, 400).sum())
+    assert (result["rows"], result["points"], result["kernel"]) == (400 - tested, 16, "rbf")
+    assert result["held_out"]["rows"] == pytest.approx(0.2 * (400 - tested), abs=0.5)
     assert result["held_out"]["units"] == "standardised"
     assert result["test"].keys() == {"price", "tax"}
-    assert result["test"]["price"]["rows"] == 100
+    assert result["test"]["price"]["rows"] == tested
     assert result["test"]["tax"]["rmse"] == pytest.approx(result["test"]["price"]["rmse"] / 10)
     assert 0 < result["test"]["price"]["coverage"]["0.95"] <= 1
     assert sum(result["relevance"].values()) == pytest.approx(1)
@@ -236,7 +242,7 @@ def noisy(folder: Path) -> tuple[Path, pa.Table, np.ndarray]:
     options = ("--target", "y", "--noise-variance", "variance", "--test", "0.3", "--json")
     output = folder / "noisy.softki"
     assert run(["fit", str(folder / "noisy.parquet"), *options, "-o", str(output), *SMALL]) == 0
-    return output, table, np.sort(split_indices(300, 0, 0.7)[1])
+    return output, table, np.flatnonzero(TestRows(0.3, 0).mask(0, 300))
 
 
 def moments_with_noise(
@@ -266,7 +272,7 @@ def test_known_noise_counts_in_all_figures(
     inside = np.mean(np.abs(error) < 0.6744898 * np.sqrt(expected))
     assert figures["coverage"]["0.5"] == pytest.approx(inside)
     in_the_fit = softki.storage.read_metadata(path)["extra"]["fit"]["test"]["y"]
-    assert in_the_fit["rows"] == 90
+    assert in_the_fit["rows"] == len(tested)
     assert_same_figures(in_the_fit, figures)
     drawn = spy_on(monkeypatch, softki.plots.ResidualDisplay, "from_predictions")
     assert cli("plot noisy.softki tested.parquet -k residuals -o r.png")[0] == 0
@@ -314,7 +320,7 @@ def test_the_value_that_makes_text_of_numbers_is_named_with_its_line(
     code, _, err = cli(f"fit stray.csv --target y {options}", *SMALL)
     assert code == 0
     assert "categories, one-hot encoded; it would be numbers but for 'none' in line 22\n" in err
-    pq.write_table(read_batches(folder / "stray.csv").table(), folder / "stray.parquet")
+    pq.write_table(table_in(folder / "stray.csv"), folder / "stray.parquet")
     _, _, err = cli("fit stray.parquet --target y --missing drop -o s.softki", *SMALL)
     assert "but for '?' in row 16; mend that" in err
 
@@ -331,7 +337,7 @@ def test_one_row_is_too_few(cli: Any, folder: Path) -> None:
 def test_test_rows_teach_the_encoder_nothing(cli: Any, folder: Path) -> None:
     """A category, a second value and extremes that only test rows have stay unknown."""
     table = houses(200, 6).select(["size", "city", "planet", "price"])
-    tested = np.isin(np.arange(200), split_indices(200, 0, 0.75)[1])
+    tested = TestRows(0.25, 0).mask(0, 200)
     size = np.where(tested, 1e6, np.asarray(table["size"]))
     size[np.flatnonzero(tested)[0]] = size[np.flatnonzero(~tested)[0]] = np.nan
     city = np.where(tested & (np.arange(200) > 100), "Bonn", np.asarray(table["city"]))
@@ -353,8 +359,8 @@ def test_test_rows_teach_the_encoder_nothing(cli: Any, folder: Path) -> None:
     _, out, _ = cli("evaluate leak.softki leak_test.parquet --json")
     figures = json.loads(out)["targets"]["price"]
     summary = softki.storage.read_metadata(folder / "leak.softki")["extra"]["fit"]
-    assert summary["rows"] == 150
-    assert summary["test"]["price"]["rows"] == 50
+    assert summary["rows"] == int((~tested).sum())
+    assert summary["test"]["price"]["rows"] == int(tested.sum())
     assert_same_figures(summary["test"]["price"], figures)
 
 
@@ -363,7 +369,7 @@ def test_missing_values_in_test_rows_are_refused_or_dropped(cli: Any, folder: Pa
     line = "fit missing.csv --target price --test 0.5 -o m.softki"
     code, _, err = cli(line, *SMALL)
     assert code == 1
-    assert "3 rows have missing values (size 1, city 2, price 1)" in err
+    assert "values are missing (size 1, city 2, price 1), that of 'size' first in line 5" in err
     code, out, _ = cli(line + " --missing drop --json", *SMALL)
     assert code == 0
     result = json.loads(out)
@@ -393,7 +399,8 @@ def test_missing_values_are_refused_unless_told_otherwise(cli: Any, folder: Path
     code, _, err = cli(line, *SMALL)
     assert code == 1
     assert err.startswith(
-        "error: missing.csv: 3 rows have missing values (size 1, city 2, price 1): --missing drop"
+        "error: missing.csv: values are missing (size 1, city 2, price 1), that of 'size' first in "
+        "line 5: --missing drop"
     )
     code, _, err = cli(line + " --missing drop", *SMALL)
     assert code == 0
@@ -442,7 +449,7 @@ def test_every_format_gives_the_same_predictions_in_batches(
 
     assert cli("predict price.softki test.csv -o whole.csv --quantiles 0.1")[0] == 0
     monkeypatch.setattr(readers, "BATCH_ROWS", 32)
-    monkeypatch.setattr(readers, "CSV_BYTES", 1024)
+    monkeypatch.setattr(scans, "CSV_BYTES", 1024)
     monkeypatch.setattr(softki.SoftKIRegressor, "predict", counted)
     for output in ("out.csv", "out.csv.gz", "out.parquet", "out.arrow"):
         sizes.clear()
@@ -450,7 +457,7 @@ def test_every_format_gives_the_same_predictions_in_batches(
         assert len(sizes) > 4
         assert max(sizes) <= 32
         assert sum(sizes) == 150
-        result, whole = (read_batches(folder / file).table() for file in (output, "whole.csv"))
+        result, whole = (table_in(folder / file) for file in (output, "whole.csv"))
         assert result.column_names == ["price", "price_std", "price_q0.1"]
         for column in result.column_names:
             np.testing.assert_allclose(result[column], whole[column], rtol=1e-12)
@@ -534,7 +541,7 @@ def test_durations_may_be_seconds_in_csv(cli: Any, folder: Path) -> None:
 def test_a_failing_batch_leaves_no_output(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "CSV_BYTES", 512)
+    monkeypatch.setattr(scans, "CSV_BYTES", 512)
     lines = (folder / "test.csv").read_text().splitlines()
     (folder / "late.csv").write_text(
         "\n".join([*lines, lines[1].replace("true", "perhaps").replace("false", "perhaps")])
@@ -568,7 +575,7 @@ def test_unknown_categories_are_counted_over_all_batches(
 def test_a_column_that_was_constant_and_is_no_longer(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(readers, "CSV_BYTES", 1024)
+    monkeypatch.setattr(scans, "CSV_BYTES", 1024)
     text = (folder / "test.csv").read_text()
     (folder / "mars.csv").write_text(text.replace('"Earth"', '"Mars"', 70))
     code, _, err = cli(f"{command} --quiet")

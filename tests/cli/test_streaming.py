@@ -18,12 +18,12 @@ import torch
 
 import softki
 import softki.cli.fit
-import softki.cli.training_stream
+import softki.estimator.rows
 from softki.cli.app import run
-from softki.data import readers
+from softki.cli.survey import TestRows
+from softki.data import readers, scans
 from softki.data.encoding import TableEncoder
 from softki.streaming import blocks as rows
-from softki.streaming.encoded import TestRows
 from softki.streaming.source import Source
 
 from house_prices import SMALL, as_subprocess, assert_same_figures, houses
@@ -36,8 +36,8 @@ LINE = "--target price -o m.softki"
 @pytest.fixture(autouse=True)
 def _always_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also small tables, in small blocks."""
-    monkeypatch.setattr(softki.cli.training_stream, "IN_MEMORY_BYTES", -1)
-    monkeypatch.setattr(readers, "CSV_BYTES", 20_000)
+    monkeypatch.setattr(softki.estimator.rows, "IN_MEMORY_BYTES", -1)
+    monkeypatch.setattr(scans, "CSV_BYTES", 20_000)
     monkeypatch.setattr(readers, "BATCH_ROWS", 700)
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
     torch.set_num_threads(1)
@@ -102,7 +102,7 @@ def test_every_format_gives_the_same_model(cli: Any, make: Callable[[], str]) ->
     data = make()
     code, _, err = cli(f"fit {data} {LINE}")
     assert code == 0, err
-    assert "3000 rows are read in batches, anew in every pass\n" in err
+    assert "3000 rows were read in batches, anew in every pass\n" in err
     encoder = TableEncoder.from_file("m.softki")
     assert encoder == TableEncoder.of(TABLE.drop_columns(["price"]))
     model = softki.load("m.softki")
@@ -122,7 +122,7 @@ def test_every_format_gives_the_same_model(cli: Any, make: Callable[[], str]) ->
 
 
 def test_several_files_in_memory_are_one_table(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softki.cli.training_stream, "IN_MEMORY_BYTES", 1 << 28)
+    monkeypatch.setattr(softki.estimator.rows, "IN_MEMORY_BYTES", 1 << 28)
     models = []
     for data in (one_parquet(), folder_of_parquet(), csv_files()):
         assert cli(f"fit {data} {LINE} -q")[0] == 0
@@ -134,13 +134,15 @@ def test_several_files_in_memory_are_one_table(cli: Any, monkeypatch: pytest.Mon
 
 
 def test_large_tables_are_streamed(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By rows and columns of Parquet files, and the size of others; text may become 50 columns."""
+    """By the size of the encoded rows, whatever the file is: a number takes eight bytes."""
     one_parquet(), csv_files()
-    width = 8 * N * (4 + 2 * 50)  # four numbers, dates or booleans and a target, two texts
-    for data, size in (("t.parquet", width + 8 * N), ("a.csv", Path("a.csv").stat().st_size)):
-        for limit, streamed in ((size - 1, True), (20 * size, False)):
-            monkeypatch.setattr(softki.cli.training_stream, "IN_MEMORY_BYTES", limit)
-            assert cli(f"fit {data} {LINE}")[0] == 0
+    size = 8 * N * (3 + 3 + 1)  # size, garden, date; three cities; the target
+    for data in ("t.parquet", "a.csv b.csv.gz"):
+        for limit, streamed in ((size - 1, True), (size, False)):
+            monkeypatch.setattr(softki.estimator.rows, "IN_MEMORY_BYTES", limit)
+            code, _, err = cli(f"fit {data} {LINE}")
+            assert code == 0
+            assert ("rows were read in batches" in err) == streamed
             assert softki.load("m.softki").fit_report_.is_streamed == streamed
 
 
@@ -388,9 +390,9 @@ def test_a_file_that_changes_during_the_fit(
 
         monkeypatch.setattr(Source, "_read", changing)
     else:
-        from softki.cli.stream_survey import StreamSurvey
+        from softki.cli.survey import Survey
 
-        monkeypatch.setattr(StreamSurvey, "_check_noise", lambda *_: touch())
+        monkeypatch.setattr(Survey, "_check_noise", lambda *_: touch())
     code, _, err = cli(f"fit parts {LINE} -q")
     assert code == 1
     assert err == (

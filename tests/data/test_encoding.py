@@ -14,6 +14,7 @@ import pytest
 
 import softki
 from softki.data.column_encoding import MAX_CATEGORIES, ColumnEncoding
+from softki.data.column_kinds import kind_of
 from softki.data.encoding import TableEncoder
 from softki.exceptions import InvalidInputError, SoftKIWarning
 
@@ -23,7 +24,7 @@ NOON = dt.datetime(1970, 1, 2, 12)
 def encoded(values: Any, kind: pa.DataType | None = None) -> list[float]:
     """The numbers of a column that becomes one column."""
     column = pa.array(values, kind)
-    table = ColumnEncoding.of(column, "c").encode(column, impute=False)
+    table = ColumnEncoding("c", kind_of(column, "c")).encode(column, impute=False)
     return table.values[:, 0].tolist()
 
 

@@ -7,8 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from softki.data.file_sets import FileSet
+from softki.data.file_sets import FileSet, TableReader
 from softki.exceptions import InvalidInputError
+
+
+def table_of(reader: TableReader) -> pa.Table:
+    return pa.Table.from_batches(list(reader), reader.schema)
+
 
 DAY = datetime.date(2024, 1, 31)
 
@@ -35,14 +40,17 @@ def test_types_of_one_kind_are_brought_together(tmp_path: Path) -> None:
     pq.write_table(one, tmp_path / "1.parquet")
     pq.write_table(other, tmp_path / "2.parquet")
     reader = FileSet.of([tmp_path]).read()
-    table = reader.table()
+    table = table_of(reader)
     assert table["n"].to_pylist() == [1.0, float(2**60), 0.5]
     assert table["t"].to_pylist() == ["a", "b", "c"]
     assert table["d"].to_pylist()[2] == datetime.datetime(2024, 1, 31, 12, 0, 0, 1)
     assert table["none"].to_pylist() == [None, None, 3.5]
     assert table["same"].type == pa.int8()
     assert reader.count == 3
-    assert [reader.place(row) for row in (1, 2)] == ["row 2 of 1.parquet", "row 1 of 2.parquet"]
+    assert [(part.place(1), part.path.name) for part in reader.parts] == [
+        ("row 2", "1.parquet"),
+        ("row 2", "2.parquet"),
+    ]
 
 
 def test_a_column_of_a_csv_file_is_what_it_is_in_the_files_before(tmp_path: Path) -> None:
@@ -50,16 +58,16 @@ def test_a_column_of_a_csv_file_is_what_it_is_in_the_files_before(tmp_path: Path
     (tmp_path / "2.csv").write_text("flag,code,day\n,12,\n")
     reader = FileSet.of([tmp_path / "1.csv", tmp_path / "2.csv"]).read()
     assert reader.schema.types == [pa.string(), pa.date32(), pa.bool_()]
-    assert reader.table().to_pylist() == [
+    assert table_of(reader).to_pylist() == [
         {"code": "x7", "day": DAY, "flag": True},
         {"code": "12", "day": None, "flag": None},
     ]
-    assert reader.place(1) == "line 2 of 2.csv"
+    assert reader.parts[1].place(0) == "line 2"
     (tmp_path / "2.csv").write_text("flag,code,day\nmaybe,12,\n")
     with pytest.raises(
         InvalidInputError, match=r"2\.csv: column 'flag', line 2: 'maybe' is not tr"
     ):
-        FileSet.of([tmp_path]).read().table()
+        table_of(FileSet.of([tmp_path]).read())
 
 
 def test_columns_that_not_all_files_have(tmp_path: Path) -> None:
@@ -67,9 +75,9 @@ def test_columns_that_not_all_files_have(tmp_path: Path) -> None:
     (tmp_path / "2.csv").write_text("b,c\n3,4\n")
     files = FileSet.of([tmp_path])
     assert files.names == ["a", "b", "c"]
-    assert files.read(["b"]).table()["b"].to_pylist() == [2.0, 3.0]
+    assert table_of(files.read(["b"]))["b"].to_pylist() == [2.0, 3.0]
     with pytest.raises(InvalidInputError, match=r"1\.csv: has no column 'c', which other files"):
-        files.read(["b", "c"]).table()
+        table_of(files.read(["b", "c"]))
     with pytest.raises(InvalidInputError, match="has no column 'd'"):
         files.read(["d"])
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +10,9 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from softki.data import readers
+from softki.data import readers, scans
 from softki.data.csv_types import DATES
-from softki.data.readers import read_batches
+from softki.data.file_sets import FileSet, TableReader
 from softki.data.writers import written
 from softki.exceptions import InvalidInputError
 
@@ -21,7 +22,15 @@ TABLE = pa.table({"a": np.arange(1000.0), "b": pa.array(["x", "y"] * 500), "a.b"
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "BATCH_ROWS", 64)
-    monkeypatch.setattr(readers, "CSV_BYTES", 1000)
+    monkeypatch.setattr(scans, "CSV_BYTES", 1000)
+
+
+def read_batches(path: Path, *arguments: Any, **types: Any) -> TableReader:
+    return FileSet.of([path]).read(*arguments, **types)
+
+
+def table_of(reader: TableReader) -> pa.Table:
+    return pa.Table.from_batches(list(reader), reader.schema)
 
 
 def file_with(folder: Path, name: str, content: str | bytes) -> Path:
@@ -46,7 +55,7 @@ def test_what_is_written_is_read_in_order_and_in_batches(tmp_path: Path, name: s
         assert table.column_names == ["b", "a"]
         assert table["a"].to_pylist() == TABLE["a"].to_pylist()
         assert table["b"].to_pylist() == TABLE["b"].to_pylist()
-    assert reader.table().num_rows == 1000
+    assert table_of(reader).num_rows == 1000
     assert reader.schema.names == ["b", "a"]
     assert reader.count == (1000 if name == "t.parquet" else None)
 
@@ -62,7 +71,7 @@ def test_arrow_streams_and_compressed_feather_are_read(tmp_path: Path) -> None:
         writer.write_table(TABLE)
     pa.feather.write_feather(TABLE, str(tmp_path / "c.feather"), compression="lz4")
     for name in ("s.arrow", "c.feather"):
-        assert read_batches(tmp_path / name).table().equals(TABLE)
+        assert table_of(read_batches(tmp_path / name)).equals(TABLE)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +100,7 @@ def test_the_type_of_a_csv_column_suits_the_whole_file(
     path = file_with(tmp_path, "t.csv", "n,v\n" + f"1,{early}\n" * 500 + f"2,{late}\n")
     reader = read_batches(path)
     assert reader.schema.field("v").type == kind
-    assert reader.table().num_rows == 501
+    assert table_of(reader).num_rows == 501
 
 
 def test_memory_does_not_grow_with_a_parquet_row_group(
@@ -113,12 +122,12 @@ def test_memory_does_not_grow_with_a_parquet_row_group(
 
 def test_types_can_be_prescribed(tmp_path: Path) -> None:
     path = file_with(tmp_path, "t.csv", "id\n007\n")
-    assert read_batches(path, types={"id": [pa.string()]}).table()["id"].to_pylist() == ["007"]
+    assert table_of(read_batches(path, types={"id": [pa.string()]}))["id"].to_pylist() == ["007"]
 
 
 def test_quoted_commas_newlines_and_byte_order_marks(tmp_path: Path) -> None:
     path = file_with(tmp_path, "t.csv", '\ufeffa,"b,c"\r\n1,"two\nlines"\r\n2,"x ""y"""\r\n')
-    table = read_batches(path).table()
+    table = table_of(read_batches(path))
     assert table.column_names == ["a", "b,c"]
     assert table["b,c"].to_pylist() == ["two\nlines", 'x "y"']
 
@@ -155,7 +164,7 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(
 ) -> None:
     path = file_with(tmp_path, name, content)
     with pytest.raises(InvalidInputError) as error:
-        read_batches(path).table()
+        table_of(read_batches(path))
     assert str(error.value).startswith(f"{path}: {message}")
     assert "\n" not in str(error.value)
 
@@ -163,9 +172,9 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(
 def test_prescribed_types_that_do_not_suit(tmp_path: Path) -> None:
     path = file_with(tmp_path, "t.csv", LATE + "1,big\n")
     with pytest.raises(InvalidInputError, match=r"column 'b', line 502: 'big' is not a number$"):
-        read_batches(path, ["b"], {"b": [pa.float64()]}).table()
+        table_of(read_batches(path, ["b"], {"b": [pa.float64()]}))
     with pytest.raises(InvalidInputError, match=r"column 'b', line 2: '2' is not a date$"):
-        read_batches(path, ["b"], {"b": [pa.timestamp("us"), pa.timestamp("us", "UTC")]}).table()
+        table_of(read_batches(path, ["b"], {"b": [pa.timestamp("us"), pa.timestamp("us", "UTC")]}))
 
 
 @pytest.mark.parametrize("bad", ["31.12.2020", "2020-13-01"])
@@ -174,17 +183,17 @@ def test_the_line_of_a_bad_date(tmp_path: Path, good: str, bad: str) -> None:
     """It is the one where the type that suits the other rows fails."""
     path = file_with(tmp_path, "t.csv", "n,d\n" + f"1,{good}\n" * 300 + f"1,{bad}\n1,{good}\n")
     with pytest.raises(InvalidInputError, match=f"column 'd', line 302: '{bad}' is not a date$"):
-        read_batches(path, types={"d": DATES}).table()
+        table_of(read_batches(path, types={"d": DATES}))
 
 
 def test_the_header_that_pandas_writes_for_a_matrix(tmp_path: Path) -> None:
     path = file_with(tmp_path, "t.csv", "0,1,2\n5,6,7\n")
-    assert read_batches(path).names == ["0", "1", "2"]
+    assert FileSet.of([path]).names == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("text", ["2019-03-06", "2019-03-06 10:00:00", "2.5", "true"])
 def test_what_is_read_from_csv_is_written_as_it_was(tmp_path: Path, text: str) -> None:
-    table = read_batches(file_with(tmp_path, "t.csv", f'"v"\n{text}\n')).table()
+    table = table_of(read_batches(file_with(tmp_path, "t.csv", f'"v"\n{text}\n')))
     with written(tmp_path / "again.csv", table.schema) as write:
         write(table.to_batches()[0])
     assert (tmp_path / "again.csv").read_text() == f'"v"\n{text}\n'
@@ -197,11 +206,11 @@ def test_damaged_parquet_and_missing_files(tmp_path: Path) -> None:
     content[4:2000] = b"z" * 1996
     path.write_bytes(content)
     with pytest.raises(InvalidInputError, match=r"t\.parquet: cannot be read"):
-        read_batches(path).table()
+        table_of(read_batches(path))
     with pytest.raises(InvalidInputError, match=r"no\.csv: no such file"):
-        read_batches(tmp_path / "no.csv")
+        table_of(read_batches(tmp_path / "no.csv"))
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(InvalidInputError, match=r"folder\.csv: is a folder"):
+    with pytest.raises(InvalidInputError, match=r"folder\.csv: has no Parquet, CSV or Arrow files"):
         read_batches(tmp_path / "folder.csv")
 
 

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from softki import SoftKIRegressor
-from softki.data import readers
+from softki.data import scans
+from softki.estimator import rows as user_rows
 from softki.exceptions import InvalidInputError
 from softki.streaming import blocks as rows
 from softki.streaming.source import Source
@@ -26,9 +27,10 @@ TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": np.sin(X[:, 0])
 
 
 @pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_streamed_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(user_rows, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
-    monkeypatch.setattr(readers, "CSV_BYTES", 20_000)
+    monkeypatch.setattr(scans, "CSV_BYTES", 20_000)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -98,7 +100,7 @@ BAD: list[tuple[Callable[[Path], Any], str]] = [
     ),
     (
         lambda f: two_files(f, with_value(np.nan)),
-        r"2\.parquet: column 'b' has a missing value in row 3456, counted from 0: remove",
+        r"2\.parquet contains NaN in row 3456, column 'b': .* remove such rows",
     ),
     (text_in_csv, r"2\.csv: column 'b', line 4002: 'none' is not a number: encode it"),
     (lambda f: f, "has no Parquet, CSV or Arrow files"),

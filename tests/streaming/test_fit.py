@@ -308,7 +308,7 @@ def test_what_cannot_be_fitted(
 def test_a_fit_that_fails_leaves_the_earlier_one(tmp_path: Path) -> None:
     model = quick().fit(batches())
     before = dict(vars(model))
-    with pytest.raises(InvalidInputError, match="has a missing value in row 4321"):
+    with pytest.raises(InvalidInputError, match="contains NaN in row 4321"):
         model.fit(missing(tmp_path), "reach")
     assert vars(model) == before
 

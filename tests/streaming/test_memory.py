@@ -17,9 +17,9 @@ COLUMNS, BLOCK = 10, 1 << 17
 # Prints the most memory beyond that after the imports, in MB, of a fit and then of a prediction.
 _COMMANDS = """
 import sys
-import torch, pyarrow.parquet, softki, softki.cli.app, softki.cli.training_stream
+import torch, pyarrow.parquet, softki, softki.cli.app, softki.estimator.rows
 from pathlib import Path
-softki.cli.training_stream.IN_MEMORY_BYTES = 0
+softki.estimator.rows.IN_MEMORY_BYTES = 0
 def memory(name):
     return int(Path("/proc/self/status").read_text().split(name + ":")[1].split()[0]) / 1024
 before, (data, folder) = memory("VmRSS"), sys.argv[1:]

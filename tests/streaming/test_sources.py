@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from softki.data import readers
+from softki.data import scans
 from softki.exceptions import InvalidInputError
 from softki.streaming import Source, open_source
 from softki.streaming import blocks as rows
@@ -29,7 +29,7 @@ TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": Y})
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
-    monkeypatch.setattr(readers, "CSV_BYTES", 20_000)
+    monkeypatch.setattr(scans, "CSV_BYTES", 20_000)
 
 
 class Batches:
@@ -179,13 +179,15 @@ def with_value(value: Any, row: int, column: str = "b") -> pa.Table:
 def test_the_place_of_a_missing_value(tmp_path: Path, value: float | None, column: str) -> None:
     parquet(tmp_path / "1.parquet")
     parquet(tmp_path / "2.parquet", with_value(value, 1234, column))
-    kind = "infinity" if value == np.inf else "a missing value"
+    kind = "infinity" if value == np.inf else "NaN"
     with pytest.raises(
-        InvalidInputError, match=rf"2\.parquet: column '{column}' has {kind} in row 1234, counted"
+        InvalidInputError, match=rf"2\.parquet contains {kind} in row 1234, column '{column}': "
     ):
         list(open_source(tmp_path, "y").blocks())
     pa.csv.write_csv(with_value(value, 1234, column), tmp_path / "t.csv")
-    with pytest.raises(InvalidInputError, match=rf"t\.csv: column '{column}' has {kind} in row 12"):
+    with pytest.raises(
+        InvalidInputError, match=rf"t\.csv contains {kind} in row 1234, column '{column}'"
+    ):
         list(open_source(tmp_path / "t.csv", "y").blocks())
 
 

@@ -300,7 +300,7 @@ def test_a_missing_value_in_a_later_pass_is_refused() -> None:
 
     source = open_source(Batches())
     assert len(list(source.blocks())) == 1
-    with pytest.raises(InvalidInputError, match="column 'x1' has a missing value in row 7"):
+    with pytest.raises(InvalidInputError, match="contains NaN in row 7, column 'x1'"):
         list(source.blocks())
 
 

@@ -1,4 +1,4 @@
-"""Which columns of a table are used, and what is said of those that are not."""
+"""The choice among the columns of a table, and messages about those that are not used."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import Any
 
 from softki.cli.console import Console
 from softki.cli.options import UsageError, check_named
-from softki.data.arrow import pa
-from softki.data.column_kinds import KINDS, categories_of, kind_of
+from softki.data.column_kinds import KINDS
 from softki.data.encoding import TableEncoder, unseen_messages
-from softki.data.file_sets import FileSet
-from softki.data.readers import Batches
-from softki.data.text_hints import stray_text, text_hint
+from softki.data.file_sets import FileSet, TableReader
+
+_ADVICE = "mend it, or leave the column out (--drop)"
 
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """Which columns of a table are what."""
+    """Inputs, targets and noise among the columns of a table."""
 
     data: FileSet
     inputs: list[str]
@@ -62,24 +61,10 @@ class ColumnChoice:
         """The columns that are no inputs: targets, then noise."""
         return [*self.targets, *([self.noise] if self.noise else [])]
 
-    def reader(self) -> Batches:
+    def reader(self) -> TableReader:
         """A reader of the chosen columns; in CSV files, targets and noise are numbers."""
         types = dict.fromkeys(self.others, KINDS["number"].csv_types)
-        return self.data.read([*self.inputs, *self.others], types)
-
-    def hints(self, table: Any, reader: Batches) -> dict[str, str]:
-        """What inputs that are text may have been meant as, and which value is in the way."""
-        hints = {}
-        for name in self.inputs:
-            if kind_of(table[name], name) == "category":
-                counts = categories_of(table[name])
-                hints[name] = text_hint(counts, _place(table[name], stray_text(counts), reader))
-        return {name: hint for name, hint in hints.items() if hint}
-
-
-def _place(column: Any, text: str | None, reader: Batches) -> str:
-    row = -1 if text is None else column.cast(pa.string()).index(text).as_py()
-    return "" if row < 0 else f" in {reader.place(row)}"
+        return self.data.read([*self.inputs, *self.others], types, _ADVICE)
 
 
 MISSING_HELP = (
@@ -93,7 +78,7 @@ NO_COLUMN = "no column is left that could tell rows apart"
 def tell_columns(
     encoder: TableEncoder, missing: Mapping[str, int], hints: Mapping[str, str], console: Console
 ) -> None:
-    """Say what becomes of columns that are no plain numbers, or were filled in or left out."""
+    """Note the encoding of columns that are no plain numbers, or were filled in or left out."""
     for column in encoder.columns:
         filled = missing.get(column.name, 0) if encoder.missing == "impute" else 0
         note = f", {filled} missing filled in with {_shown(column.fill)}" if filled else ""
@@ -116,7 +101,7 @@ def tell_test_rows(
 
 
 def tell_dropped(dropped: int, rows: int, console: Console) -> None:
-    """Say how many rows are left out."""
+    """Note the number of rows that are left out."""
     if dropped:
         console.note(f"{dropped} of {rows} rows are left out, as values are missing")
 

@@ -110,7 +110,7 @@ def fit(
     """
     from softki.cli.columns import ColumnChoice
     from softki.cli.summary import fit_summary
-    from softki.cli.training_stream import training_rows
+    from softki.cli.training_rows import TrainingRows
     from softki.data.file_sets import FileSet
     from softki.estimator.regressor import SoftKIRegressor
     from softki.files.atomic import checked_target
@@ -143,7 +143,7 @@ def fit(
     )
     with kept_until_the_end():
         with console.listening():
-            rows = training_rows(choice, missing.value, console, test, seed)
+            rows = TrainingRows(choice, missing.value, console, test, seed)
             estimator = SoftKIRegressor(
                 **settings,
                 device=device,
@@ -151,7 +151,7 @@ def fit(
                 verbose=console.shows_progress,
                 checkpoint=checkpoint,
             )
-            estimator.fit(*rows.for_fit)
+            estimator.fit(rows.source)
             if launched_rank():
                 return
             tested = rows.tested(estimator)

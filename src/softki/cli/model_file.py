@@ -1,4 +1,4 @@
-"""A model file, with what it takes to feed it a table."""
+"""A model file, and the batches of a table as its model takes them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import numpy as np
 
 from softki.cli.console import Console
 from softki.cli.options import MissingChoice, about, usage
-from softki.data.column_encoding import is_present
-from softki.data.column_kinds import KINDS
+from softki.data.column_kinds import KINDS, is_present
 from softki.data.encoding import Encoded, TableEncoder, missing_message, unseen_messages
-from softki.data.file_sets import FileSet
-from softki.data.readers import Batches
+from softki.data.file_sets import FileSet, TableReader
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.storage import load_with_metadata
@@ -30,14 +28,14 @@ class EncodedBatches:
     the first one, batches are only counted.
 
     Args:
-        model: whose encoder is used.
-        reader: of the table.
-        console: for the bar and for warnings.
+        model: model file whose encoder is used.
+        reader: reader of the table.
+        console: console for the bar and for warnings.
         targets: columns that have to be there too, and to hold numbers.
     """
 
     def __init__(
-        self, model: ModelFile, reader: Batches, console: Console, targets: Sequence[str] = ()
+        self, model: ModelFile, reader: TableReader, console: Console, targets: Sequence[str] = ()
     ) -> None:
         self.encoder, self.reader, self.console = model.encoder, reader, console
         self.targets = targets
@@ -47,7 +45,7 @@ class EncodedBatches:
         self.changed: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[tuple[Any, Encoded, np.ndarray]]:
-        """Batch, numbers, and which rows are complete."""
+        """Batches, their numbers, and masks of the rows that are complete."""
         from tqdm.auto import tqdm
 
         shown = self.console.shows_progress
@@ -120,7 +118,7 @@ class ModelFile:
             noise=extra.get("fit", {}).get("noise_column"),
         )
 
-    def reader(self, data: FileSet, others: Sequence[str] = ()) -> Batches:
+    def reader(self, data: FileSet, others: Sequence[str] = ()) -> TableReader:
         """The columns of a table that the model needs, others, and those that were constant."""
         types = {column.name: KINDS[column.kind].csv_types for column in self.encoder.columns}
         names, constants = data.names, self.encoder.constants
@@ -130,7 +128,7 @@ class ModelFile:
         return data.read(columns, types | _types_of_others(others, types, numbers))
 
     def check_named_targets(self) -> None:
-        """Raise where the file does not say which columns the targets are."""
+        """Raise if the file does not say which columns the targets are."""
         if not self.names_targets:
             raise InvalidInputError(
                 f"{self.path}: does not name its target, as it was saved from Python: fit it by "

@@ -1,4 +1,4 @@
-"""Data sets that the package makes itself, and splits."""
+"""Tables in files, their encoding as numbers, synthetic data sets, and splits."""
 
 from softki.data.datasets import (
     large_d,

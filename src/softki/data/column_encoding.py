@@ -1,4 +1,4 @@
-"""How one column of a table becomes numbers."""
+"""The encoding of one column of a table as numbers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from softki.data.arrow import pa
-from softki.data.column_kinds import KINDS, categories_of, kind_of, numbers_of
-from softki.data.text_hints import text_hint
+from softki.data.column_kinds import KINDS, is_present, kind_of, numbers_of
 from softki.exceptions import InvalidInputError
 
 # A text column with more different values than this is refused.
@@ -19,7 +18,7 @@ MAX_CATEGORIES = 50
 
 
 class EncodedColumn(NamedTuple):
-    """Numbers (n, k), and which rows were missing or of an unknown category, (n,)."""
+    """Numbers (n, k), and masks (n,) of the rows that are missing or of an unknown category."""
 
     values: np.ndarray
     absent: np.ndarray
@@ -28,16 +27,16 @@ class EncodedColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnEncoding:
-    """How one column becomes numbers.
+    """The encoding of one column as numbers.
 
     Attributes:
-        name: of the column.
+        name: name of the column.
         kind: number, boolean, category, date, time or duration.
-        fill: what a missing value is replaced by: the median, or the most frequent category.
-        categories: of a category column, in the order of their columns.
+        fill: value for a missing one: the median, or the most frequent category.
+        categories: categories of a column of text, in the order of their encoded columns.
 
     Example:
-        >>> city = ColumnEncoding.of(pa.array(["Oslo", "Paris", "Oslo"]), "city")
+        >>> city = ColumnEncoding.of_categories(Counter(Oslo=2, Paris=1), "city", hint="")
         >>> city.names, city.fill
         (['city=Oslo', 'city=Paris'], 'Oslo')
     """
@@ -48,28 +47,19 @@ class ColumnEncoding:
     categories: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, column: Any, name: str, hint: str = "") -> Self:
-        """The encoding of columns like this one, which has a value at least.
-
-        The hint says what text may have been meant as, should there be too many categories; by
-        default, that is looked for here.
-        """
-        kind = kind_of(column, name)
-        if kind == "category":
-            return cls.of_categories(categories_of(column), name, hint)
-        return cls.of_numbers(numbers_of(column, kind), name, kind)
-
-    @classmethod
     def of_numbers(cls, numbers: np.ndarray, name: str, kind: str) -> Self:
-        """That of a column with these numbers, or with more, of which these are a sample."""
+        """The encoding of a column with these numbers, or with more of which they are a sample."""
         fill = float(np.median(numbers[np.isfinite(numbers)]))
         return cls(name, kind, round(fill) if kind == "boolean" else fill)
 
     @classmethod
     def of_categories(cls, counts: Counter[str], name: str, hint: str) -> Self:
-        """That of a column of text, in which each category occurs so often."""
+        """The encoding of a column of text, given how often each category occurs.
+
+        The hint says what the text may have been meant as, should there be too many categories.
+        """
         if len(counts) > MAX_CATEGORIES:
-            raise too_many_categories(name, str(len(counts)), hint or text_hint(counts))
+            raise too_many_categories(name, str(len(counts)), hint)
         most_frequent = min(counts, key=lambda category: (-counts[category], category))
         return cls(name, "category", most_frequent, tuple(sorted(counts)))
 
@@ -81,7 +71,7 @@ class ColumnEncoding:
         return [f"{self.name}={category}" for category in self.categories]
 
     def encode(self, column: Any, impute: bool) -> EncodedColumn:
-        """The numbers of a column; what is missing is filled in, or NaN."""
+        """The numbers of a column, where missing values are filled in or NaN."""
         kind = kind_of(column, self.name)
         # A CSV file cannot say that its numbers are durations, in seconds.
         as_fitted = kind in (self.kind, "null") or (self.kind, kind) == ("duration", "number")
@@ -98,7 +88,7 @@ class ColumnEncoding:
         return EncodedColumn(values[:, None], absent, np.zeros_like(absent))
 
     def differing(self, column: Any) -> int:
-        """How many values of a later column are not the one that a constant column had."""
+        """The number of values in a later column that differ from the one of a constant column."""
         if kind_of(column, self.name) == "category" and self.kind != "category":
             column = _parsed(column, self.kind)
         if kind_of(column, self.name) not in (self.kind, "null"):
@@ -130,7 +120,7 @@ class ColumnEncoding:
 
 
 def too_many_categories(name: str, count: str, hint: str) -> InvalidInputError:
-    """The error for a column of so many categories; the hint says what they may have been."""
+    """The error for a column with that many categories; the hint says what they may have been."""
     advice = f"leave it out (--drop {name}), or group them"
     return InvalidInputError(
         f"column {name!r} holds text with {count} different values, and at most "
@@ -139,35 +129,8 @@ def too_many_categories(name: str, count: str, hint: str) -> InvalidInputError:
     )
 
 
-def constant_value(column: Any, name: str) -> str | None:
-    """The only value that a column has once it is encoded, in words; None if it has several."""
-    kind = kind_of(column, name)
-    if kind == "category":
-        categories = categories_of(column)
-        return repr(*categories) if len(categories) == 1 else None
-    numbers = numbers_of(column, kind)
-    numbers = numbers[np.isfinite(numbers)]
-    constant = len(numbers) > 0 and numbers.min() == numbers.max()
-    return f"{numbers[0]:g}" if constant else None
-
-
-def is_rounded(column: Any) -> bool:
-    """Whether the values of a column differ, by so little that they are one once encoded."""
-    types, kind = pa.types, column.type
-    exact = types.is_integer(kind) or types.is_decimal(kind) or types.is_temporal(kind)
-    return exact and len(column.drop_null().unique()) > 1
-
-
-def is_present(column: Any, name: str) -> np.ndarray:
-    """Whether each row has a value that is neither null nor NaN nor infinite, (n,)."""
-    kind = kind_of(column, name)
-    if kind == "category":
-        return np.asarray(column.cast(pa.string()).is_valid())
-    return np.isfinite(numbers_of(column, kind))
-
-
 def _parsed(column: Any, kind: str) -> Any:
-    """Text as what its values were in the fit, if all of it can be read so; else as it is."""
+    """Text as values of a kind, if all of it can be read as such; else unchanged."""
     for wanted in KINDS[kind].csv_types:
         with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return column.cast(pa.string()).cast(wanted)

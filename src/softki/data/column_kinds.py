@@ -1,4 +1,4 @@
-"""What a column of a table holds, and its numbers."""
+"""Kinds of columns, and the numbers and categories of a column."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ class Kind(NamedTuple):
     """A kind of column.
 
     Attributes:
-        plural: what its values are called.
-        note: what is done to them.
-        csv_types: the types that such a column may have in a CSV file.
+        plural: name of its values.
+        note: what its values become.
+        csv_types: types that such a column may have in a CSV file.
+        common: type for files that have different types of this kind, such as int64 and double.
     """
 
     plural: str
     note: str
     csv_types: tuple[Any, ...]
+    common: Any
 
 
 KINDS = {
-    "number": Kind("numbers", "a number", (pa.float64(),)),
-    "boolean": Kind("booleans", "0 and 1", (pa.bool_(),)),
-    "category": Kind("categories", "one-hot encoded", (pa.string(),)),
-    "date": Kind("dates", "days since 1970-01-01", DATES),
-    "time": Kind("times of day", "seconds of the day", (pa.time64("us"),)),
-    "duration": Kind("durations", "seconds", (pa.float64(),)),
-    "null": Kind("nothing", "nothing", ()),
+    "number": Kind("numbers", "a number", (pa.float64(),), pa.float64()),
+    "boolean": Kind("booleans", "0 and 1", (pa.bool_(),), pa.bool_()),
+    "category": Kind("categories", "one-hot encoded", (pa.string(),), pa.string()),
+    "date": Kind("dates", "days since 1970-01-01", DATES, pa.timestamp("us")),
+    "time": Kind("times of day", "seconds of the day", (pa.time64("us"),), pa.time64("us")),
+    "duration": Kind("durations", "seconds", (pa.float64(),), pa.duration("us")),
+    "null": Kind("nothing", "nothing", (), pa.null()),
 }
 
 
@@ -51,9 +53,8 @@ def kind_of(column: Any, name: str) -> str:
         return "number"
     if types.is_boolean(kind):
         return "boolean"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
-        return "category"
-    if str(kind) == "string_view":
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    if is_text or types.is_dictionary(kind):
         return "category"
     if types.is_date(kind) or types.is_timestamp(kind):
         return "date"
@@ -88,6 +89,14 @@ def categories_of(column: Any) -> Counter[str]:
     """The categories of a column, as text, and how often each occurs."""
     counts = pa.compute.value_counts(column.cast(pa.string()).drop_null())
     return Counter({entry["values"]: entry["counts"] for entry in counts.to_pylist()})
+
+
+def is_present(column: Any, name: str) -> np.ndarray:
+    """A mask (n,) of the rows that have a value which is neither null nor NaN nor infinite."""
+    kind = kind_of(column, name)
+    if kind == "category":
+        return np.asarray(column.cast(pa.string()).is_valid())
+    return np.isfinite(numbers_of(column, kind))
 
 
 def _microseconds(column: Any, kind: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Types of the columns of a CSV file, and what pyarrow's errors about them mean.
+"""Types of the columns of a CSV file, and what pyarrow's errors about files mean.
 
 pyarrow infers types from the first block of a file, and fails where a later block does not agree.
 Here every column has a list of types, and goes on to the next one when a row does not suit, so
@@ -19,7 +19,6 @@ DATES = (pa.date32(), pa.timestamp("s"), pa.timestamp("us"), pa.timestamp("us", 
 CSV_TYPES = (pa.float64(), pa.bool_(), *DATES, pa.time64("us"), pa.string())
 # Fields that mean a missing value, in any column.
 MISSING_FIELDS = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
-CSV_OPTIONS: dict[str, Any] = {"null_values": MISSING_FIELDS, "strings_can_be_null": True}
 
 _WANTED = {
     "double": "a number",
@@ -31,23 +30,23 @@ _CONVERSION = re.compile(
     r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to ([^:]+):(?:.*?'(.*?)')?", re.S
 )
 _RAGGED = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
+_OPENING = re.compile(r"Could not open \w+ input source '.*?': (?:Invalid: )?")
 
 
 def fitting_types(
-    names: Sequence[str],
+    inferred: Any,
     columns: Sequence[str],
     types: Mapping[str, Sequence[Any]],
-    read: Callable[[Mapping[str, Any] | None], Any],
-) -> dict[str, Any]:
-    """The first type of each column that suits all rows.
+    read: Callable[[Any], Iterable[Any]],
+) -> Any:
+    """A schema with the first type of each column that suits all rows.
 
     Args:
-        names: all columns of the file.
-        columns: those that are read.
-        types: to be tried, by column; others have `CSV_TYPES`.
-        read: opens the file with the given types, or as pyarrow infers them.
+        inferred: schema of all columns of the file, as pyarrow infers it from the first block.
+        columns: names of the columns that are read.
+        types: types to try, by column; other columns have `CSV_TYPES`.
+        read: function that gives the record batches of the file with the types of a schema.
     """
-    inferred = read(None).schema
     left = {
         name: list(types.get(name) or CSV_TYPES[_first(inferred.field(name).type) :])
         for name in columns
@@ -55,29 +54,30 @@ def fitting_types(
     failures: dict[str, list[tuple[int, pa.ArrowInvalid]]] = {}  # by column, with the line
     while any(len(left[name]) > 1 or _may_fail(left[name][0], name in failures) for name in left):
         try:
-            _read_all(read({name: candidates[0] for name, candidates in left.items()}))
+            for _ in read(_schema(left)):
+                pass
         except pa.ArrowInvalid as error:
-            match = _CONVERSION.match(str(error))
+            match = _CONVERSION.search(str(error))
             if match is None:
                 raise
-            column = names[int(match[1])]
+            column = inferred.names[int(match[1])]
             failures.setdefault(column, []).append((int(match[2] or 0), error))
             if len(left[column]) == 1:  # the type that went furthest is the one that was meant
                 raise max(reversed(failures[column]), key=lambda failure: failure[0])[1] from None
             left[column].pop(0)
         else:
             break
-    return {name: candidates[0] for name, candidates in left.items()}
+    return _schema(left)
 
 
 def understood(error: Exception, names: Sequence[str]) -> str:
-    """What an error of pyarrow or of the system means, in one line.
+    """The meaning of an error of pyarrow or of the system, in one line.
 
     Example:
         >>> understood(ValueError("CSV parse error: Row #7: Expected 2 columns, got 3: 1,2,3"), [])
         'line 7 has 3 fields, and the header has 2'
     """
-    text = str(error)
+    text = _OPENING.sub("", str(error))
     if ragged := _RAGGED.match(text):
         line = f"line {ragged[1]}" if ragged[1] else "a line"
         return f"{line} has {ragged[3]} fields, and the header has {ragged[2]}"
@@ -91,24 +91,21 @@ def understood(error: Exception, names: Sequence[str]) -> str:
     return f"cannot be read: {' '.join(text.split())[:200]}"
 
 
+def _schema(left: Mapping[str, Sequence[Any]]) -> Any:
+    return pa.schema([(name, candidates[0]) for name, candidates in left.items()])
+
+
 def _first(inferred: Any) -> int:
-    """The first of `CSV_TYPES` that may suit, given what pyarrow infers from the first block."""
-    if pa.types.is_boolean(inferred):
+    """Index of the first of `CSV_TYPES` that may suit a column of the inferred type."""
+    types = pa.types
+    if types.is_boolean(inferred):
         return 1
-    if pa.types.is_temporal(inferred):
-        return CSV_TYPES.index(pa.time64("us") if pa.types.is_time(inferred) else DATES[0])
-    return 0 if pa.types.is_null(inferred) or _is_number(inferred) else len(CSV_TYPES) - 1
+    if types.is_temporal(inferred):
+        return CSV_TYPES.index(pa.time64("us") if types.is_time(inferred) else DATES[0])
+    is_number = types.is_integer(inferred) or types.is_floating(inferred)
+    return 0 if types.is_null(inferred) or is_number else len(CSV_TYPES) - 1
 
 
 def _may_fail(kind: Any, others_failed: bool) -> bool:
-    """Whether the last type that is left has to be tried, so that the best failure is known."""
+    """True if the last type that is left has to be tried, so that the best failure is known."""
     return others_failed and kind != pa.string()
-
-
-def _is_number(kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _read_all(batches: Iterable[Any]) -> None:
-    for _ in batches:
-        pass

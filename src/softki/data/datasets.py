@@ -57,7 +57,7 @@ def robot_arm(
     Args:
         count: number of rows.
         noise: its standard deviation, as a share of that of y.
-        seed: of angles and noise.
+        seed: seed of angles and noise.
         joints: number of joints, the number of columns.
         turn: how far they turn; more than 1 leaves the range of the others.
 
@@ -88,7 +88,7 @@ def ricker(count: int = 3000, noise: float = 0.0, seed: int = 0) -> tuple[np.nda
     Args:
         count: number of rows.
         noise: its standard deviation, as a share of that of y.
-        seed: of points and noise.
+        seed: seed of points and noise.
 
     Returns:
         Points (count, 2) and heights (count,).
@@ -128,7 +128,7 @@ def large_n(
         count: number of rows.
         columns: d, at least 4.
         noise: its standard deviation, as a share of that of y.
-        seed: of everything random.
+        seed: seed of all random numbers.
 
     Returns:
         Inputs (count, columns) and target (count,).
@@ -157,7 +157,7 @@ def large_d(
         count: number of rows.
         columns: d, at least 4.
         noise: its standard deviation, as a share of that of y.
-        seed: of everything random.
+        seed: seed of all random numbers.
 
     Returns:
         Inputs (count, columns) and target (count,).

@@ -1,4 +1,4 @@
-"""Tables to the numbers of a model, remembered so that later tables go the same way.
+"""The encoding of tables as the numbers of a model, which is kept for later tables.
 
 | column                    | becomes                                                   |
 |---------------------------|-----------------------------------------------------------|
@@ -21,23 +21,16 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 
 from softki.data.arrow import pa
-from softki.data.column_encoding import (
-    ColumnEncoding,
-    constant_value,
-    is_present,
-    is_rounded,
-)
-from softki.data.column_kinds import categories_of
+from softki.data.column_encoding import ColumnEncoding
+from softki.data.column_kinds import categories_of, is_present
+from softki.data.encoder_survey import EncoderSurvey, columns_with_values
 from softki.exceptions import InvalidInputError, SoftKIWarning
+from softki.files.container import unseal
 from softki.validation.parameters import check_choice
+from softki.validation.tables import validated
 
 Missing = Literal["refuse", "drop", "impute"]
 
-# Columns that pandas writes for the index of a frame.
-INDEX_NAMES = ("", "__index_level_0__")
-# Why columns are left out.
-NO_VALUES, INDEX = "holds no values", "looks like the row index of a pandas frame"
-CONSTANT, ROUNDED = "is constant ({})", "varies by less than float64 can tell ({})"
 # Unknown categories that a message names.
 _SHOWN = 3
 
@@ -47,13 +40,13 @@ class Encoded:
     """Rows as numbers.
 
     Attributes:
-        names: of the columns.
-        values: (n, d); a row that is not complete holds NaN.
-        complete: (n,), whether nothing is missing, or all that was has been filled in.
-        missing: how many values were missing, by column of the table.
-        unseen: categories in complete rows that the encoder does not know, as often as they
-            occurred, by column.
-        changed: how many values differ from the one of the fit, by column that was constant.
+        names: names of the encoded columns.
+        values: numbers (n, d); a row that is not complete holds NaN.
+        complete: mask (n,) of the rows in which nothing is missing, or all that was is filled in.
+        missing: number of missing values, by column of the table.
+        unseen: categories in complete rows that the encoder does not know, with their counts, by
+            column.
+        changed: number of values that differ from that of the fit, by column that was constant.
     """
 
     names: list[str]
@@ -77,12 +70,12 @@ class TableEncoder:
     Tables are `pyarrow` tables or record batches, or pandas or polars frames.
 
     Attributes:
-        columns: how each column is encoded; other columns of a table are ignored.
-        missing: what becomes of rows with missing values (null, NaN or infinite): `refuse` for
-            an error, `drop`, or `impute` (medians and most frequent categories of the rows that
-            the encoder was made of).
-        left_out: columns that are not used, and why.
-        constants: those of them that had one value, which later tables may not have.
+        columns: encodings of the columns; other columns of a table are ignored.
+        missing: treatment of rows with missing values (null, NaN or infinite): `refuse` for an
+            error, `drop`, or `impute` (medians and most frequent categories of the rows that the
+            encoder was made of).
+        left_out: columns that are not used, with the reason.
+        constants: encodings of columns that were left out as they had one value.
 
     Example:
         >>> table = pa.table({"size": [120.0, 80.0, 95.0], "city": ["Oslo", "Paris", "Oslo"]})
@@ -106,38 +99,29 @@ class TableEncoder:
             )
 
     @classmethod
-    def of(
-        cls, table: Any, missing: Missing = "refuse", hints: Mapping[str, str] | None = None
-    ) -> Self:
+    def of(cls, table: Any, missing: Missing = "refuse") -> Self:
         """The encoder for tables like this one.
 
         A column that holds no value or only one, or the index of a pandas frame, is left out.
-        Rows that `missing` drops are not looked at. The hints say what columns of text may have
-        been meant as, should they have too many categories.
+        Rows that `missing` drops are not looked at.
         """
         table = _as_arrow(table)
-        left_out = _useless_columns(table)
-        names = [name for name in table.column_names if name not in left_out]
+        survey = EncoderSurvey(table.schema, table.column_names)
         if missing == "drop":
-            table = table.filter(pa.array(complete_rows(table, names)))
-            if not len(table):
-                raise InvalidInputError(
-                    "no row is complete, so that dropping the others leaves none"
-                )
-        constants = []
-        for name in names:
-            value = constant_value(table[name], name)
-            if value is not None and is_rounded(table[name]):
-                left_out[name] = ROUNDED.format(value)
-            elif value is not None:
-                left_out[name] = CONSTANT.format(value)
-                constants.append(ColumnEncoding.of(table[name], name))
-        columns = [
-            ColumnEncoding.of(table[name], name, (hints or {}).get(name, ""))
-            for name in names
-            if name not in left_out
-        ]
-        return cls(tuple(columns), missing, left_out, tuple(constants))
+            complete = np.ones(len(table), dtype=bool)
+            for name in columns_with_values(table, table.column_names, complete):
+                complete &= is_present(table.column(name), name)
+            table = table.filter(pa.array(complete))
+        survey.add(table)
+        return cls.of_survey(survey, missing)
+
+    @classmethod
+    def of_survey(cls, survey: EncoderSurvey, missing: Missing) -> Self:
+        """The encoder of the rows that a survey has looked at."""
+        if missing == "drop" and not survey.rows:
+            raise InvalidInputError("no row is complete, so that dropping the others leaves none")
+        columns, left_out, constants = survey.encodings()
+        return cls(columns, missing, left_out, constants)
 
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Self:
@@ -147,13 +131,11 @@ class TableEncoder:
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
         """The encoder of the model in a file, which `softki fit` or `save` wrote."""
-        from softki.storage import read_metadata
-
-        return cls.from_metadata(read_metadata(path), path)
+        return cls.from_metadata(unseal(path).document, path)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], path: str | PathLike[str]) -> Self:
-        """The same, of what `read_metadata` gave; errors name the path."""
+        """The encoder in the document of a model file; errors name the path."""
         if "encoder" in metadata["extra"]:
             return cls.from_json(metadata["extra"]["encoder"])
         if metadata["columns"] is None:
@@ -258,16 +240,8 @@ class TableEncoder:
         )
 
 
-def complete_rows(table: Any, names: Sequence[str]) -> np.ndarray:
-    """Whether each row has a value in all of the columns, (n,)."""
-    complete = np.ones(len(table), dtype=bool)
-    for name in names:
-        complete &= is_present(table.column(name), name)
-    return complete
-
-
 def missing_message(missing: Mapping[str, int], rows: int) -> str:
-    """How many rows have missing values, and in which columns.
+    """A message about rows with missing values, and the columns that miss them.
 
     Example:
         >>> missing_message({"age": 3, "city": 1}, 4)
@@ -296,17 +270,6 @@ def _unseen(counts: Counter[str]) -> str:
     return f"{total} values are of categories that the fit did not see ({some}) and become zeros"
 
 
-def _useless_columns(table: Any) -> dict[str, str]:
-    """Columns without values, and indices of pandas frames, with the reason."""
-    useless = {}
-    for name in table.column_names:
-        if not is_present(table[name], name).any():
-            useless[name] = NO_VALUES
-        elif name in INDEX_NAMES:
-            useless[name] = INDEX
-    return useless
-
-
 def _column(table: Any, name: str) -> Any:
     if name not in table.schema.names:
         raise InvalidInputError(f"the table has no column {name!r}")
@@ -314,4 +277,4 @@ def _column(table: Any, name: str) -> Any:
 
 
 def _as_arrow(table: Any) -> Any:
-    return table if isinstance(table, pa.Table | pa.RecordBatch) else pa.table(table)
+    return validated(table) if isinstance(table, pa.Table | pa.RecordBatch) else pa.table(table)

@@ -1,4 +1,4 @@
-"""What a column of text may have been meant as."""
+"""Hints of what a column of text may have been meant as."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DECORATED = r"[-+]?[$€£]?\s*[-+]?(\d{1,3}([., ']\d{3})+|\d+)([.,]\d+)?\s*[%$
 
 
 def are_numbers(texts: Sequence[str]) -> bool:
-    """Whether each text is a number.
+    """True if each text is a number.
 
     Example:
         >>> are_numbers(["1", "-2.5e3"]), are_numbers(["1", "x"])
@@ -28,7 +28,7 @@ def are_numbers(texts: Sequence[str]) -> bool:
 
 
 def first_text(values: Any) -> int | None:
-    """Where the first text is that is no number; None if all are numbers or missing.
+    """The index of the first text that is no number; None if all are numbers or missing.
 
     Example:
         >>> first_text(pa.array(["1", None, "x"])), first_text(pa.array(["1", "2"]))
@@ -39,43 +39,31 @@ def first_text(values: Any) -> int | None:
     return None if row < 0 else int(row)
 
 
-def stray_text(counts: Counter[str]) -> str | None:
-    """The first text that is no number where most are; None if all or too few are numbers.
-
-    Example:
-        >>> stray_text(Counter({"1": 6, "2.5": 5, "?": 1}))
-        '?'
-    """
-    texts, is_number = list(counts), _like(_NUMBER, counts)
-    if all(is_number) or _share(counts, is_number) < _MOST:
-        return None
-    return texts[is_number.index(False)]
-
-
 def text_hint(counts: Counter[str], where: str = "") -> str:
-    """What stands against reading the texts as numbers or dates, if most look like that.
+    """The reason why texts are not read as numbers or dates, if most look like that.
 
     Args:
         counts: how often each text occurs.
-        where: the place of the stray text, if there is one.
+        where: place of the first text that is no number, in words.
 
     Example:
+        >>> text_hint(Counter({"1": 6, "2.5": 5, "?": 1}), " in line 13")
+        "it would be numbers but for '?' in line 13"
         >>> text_hint(Counter(["01/02/2020", "03/02/2020"]))
         'its values look like dates, which are read if written as 2024-01-31'
         >>> text_hint(Counter(["Oslo", "Rome"]))
         ''
     """
-    stray = stray_text(counts)
-    if stray is not None:
-        return f"it would be numbers but for {stray[:50]!r}{where}"
     is_number = _like(_NUMBER, counts)
     if all(is_number):
         return ""
+    first = list(counts)[is_number.index(False)]
+    if _share(counts, is_number) >= _MOST:
+        return f"it would be numbers but for {first[:50]!r}{where}"
     if _share(counts, _like(_DATE, counts)) >= _MOST:
         return "its values look like dates, which are read if written as 2024-01-31"
     if _share(counts, _like(f"({_NUMBER})|({_DECORATED})", counts)) >= _MOST:
-        some = list(counts)[is_number.index(False)]
-        return f"its values look like numbers ({some!r}), which are read if written as 1234.5"
+        return f"its values look like numbers ({first!r}), which are read if written as 1234.5"
     return ""
 
 

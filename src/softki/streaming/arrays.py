@@ -27,8 +27,8 @@ def array_source(
 ) -> Source:
     """Rows of arrays in memory, memory-mapped arrays, or `.npy` files.
 
-    A file is mapped anew for each block, so that what was read does not stay in memory. Files have
-    the rows of all processes, where there are several; arrays have those of this one.
+    A file is mapped again for each block, so that what was read does not stay in memory. Of several
+    processes, all have the rows of the same files, and each has arrays of its own.
     """
     tables = {"X": x, "y": y} | ({} if noise is None else {"noise": noise})
     tables = {name: _opened(table, name) for name, table in tables.items()}
@@ -41,14 +41,45 @@ def array_source(
     for name, table in tables.items():
         if len(table) != count:
             raise InvalidInputError(f"X has {count} rows and {name} has {len(table)}")
-    width = tables["X"].shape[1]
-    size = block_rows(width + sum(targets))
+    size = block_rows(tables["X"].shape[1] + sum(targets))
     parts = [_ArrayPart(tables, i, min(i + size, count)) for i in range(0, count, size)]
     files = [table.path for table in tables.values() if isinstance(table, _NpyFile)]
+    return _source(parts, tables["X"], tables["y"], noise, columns, files, may_be_empty)
+
+
+def iterable_source(batches: Iterable[Any], columns: Sequence[str] | None = None) -> Source:
+    """Rows of an object that gives pairs (X, y) of arrays, the same at each iteration."""
+    if iter(batches) is batches:
+        raise InvalidTypeError(
+            "the batches can be iterated only once, and a fit needs several passes: instead of a "
+            "generator give an object with a method __iter__ that starts anew each time, such as "
+            "a list, a DataLoader without shuffling, or a class whose __iter__ has the yields"
+        )
+    for batch in batches:
+        x, y, noise = _checked_batch(batch, 0)
+        names = column_names(batch[0])
+        parts = [_IterablePart(batches, names)]
+        return _source(parts, x, y, noise, names if columns is None else columns)
+    raise InvalidInputError("there are no batches: the iterable is empty")
+
+
+def _source(
+    parts: Sequence[Part],
+    x: Any,
+    y: Any,
+    noise: Any,
+    columns: Sequence[str] | None,
+    files: Sequence[Path] = (),
+    may_be_empty: bool = False,
+) -> Source:
+    """The parts as a source; columns and targets without names are numbered."""
+    width, targets = x.shape[1], y.shape[1:]
+    if columns is not None and len(columns) != width:
+        raise InvalidInputError(f"columns has {len(columns)} names, and X has {width} columns")
     return Source(
         parts,
-        _names(columns, width),
-        _target_names(targets),
+        [f"x{k}" for k in range(width)] if columns is None else columns,
+        [f"y{k}" for k in range(targets[0])] if targets else ["y"],
         None if noise is None else "noise",
         single_target=not targets,
         files=files,
@@ -58,31 +89,8 @@ def array_source(
     )
 
 
-def iterable_source(batches: Iterable[Any], columns: Sequence[str] | None = None) -> Source:
-    """Rows of an object that gives pairs (X, y) of arrays anew at each iteration."""
-    if iter(batches) is batches:
-        raise InvalidTypeError(
-            "the batches can be iterated only once, and a fit needs several passes: instead of a "
-            "generator give an object with a method __iter__ that starts anew each time, such as "
-            "a list, a DataLoader without shuffling, or a class whose __iter__ has the yields"
-        )
-    for batch in batches:
-        x, y, noise = _checked_batch(batch, 0)
-        names = column_names(batch[0]) if columns is None else columns
-        return Source(
-            [_IterablePart(batches, column_names(batch[0]))],
-            _names(names, x.shape[1]),
-            _target_names(y.shape[1:]),
-            None if noise is None else "noise",
-            single_target=y.ndim == 1,
-            is_named=names is not None,
-            is_shared=False,
-        )
-    raise InvalidInputError("there are no batches: the iterable is empty")
-
-
 class _NpyFile:
-    """An array in a file, of which rows are read when they are asked for."""
+    """An array in a `.npy` file, of which only slices are read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -112,8 +120,7 @@ class _ArrayPart(Part):
 
     def read(self) -> Iterator[RawRows]:
         numbers = {name: _numbers(table[self._rows], name) for name, table in self._tables.items()}
-        x, y, noise = numbers["X"], numbers["y"], numbers.get("noise")
-        yield RawRows(x, y[:, None] if y.ndim == 1 else y, noise)
+        yield _rows(numbers["X"], numbers["y"], numbers.get("noise"))
 
 
 class _IterablePart(Part):
@@ -132,9 +139,8 @@ class _IterablePart(Part):
                     f"batch {number} has the columns {names}, and batch 0 has {self._names}: all "
                     "batches must have the same, in the same order"
                 )
-            y = y[:, None] if y.ndim == 1 else y
-            # Copies, as the arrays may be filled anew for the next batch.
-            rows = RawRows(x.copy(), y.copy(), None if noise is None else noise.copy())
+            # Copies, as the arrays may be filled again for the next batch.
+            rows = _rows(x.copy(), y.copy(), None if noise is None else noise.copy())
             yield self._same(number, rows)
 
     def _same(self, number: int, rows: RawRows) -> RawRows:
@@ -165,6 +171,10 @@ def _checked_batch(batch: Any, number: int) -> tuple[np.ndarray, np.ndarray, np.
     return x, y, noise
 
 
+def _rows(x: np.ndarray, y: np.ndarray, noise: np.ndarray | None) -> RawRows:
+    return RawRows(x, y[:, None] if y.ndim == 1 else y, noise)
+
+
 def _opened(table: Any, name: str) -> Any:
     if isinstance(table, str | PathLike):
         path = Path(table)
@@ -180,15 +190,3 @@ def _opened(table: Any, name: str) -> Any:
 
 def _numbers(table: Any, name: str) -> np.ndarray:
     return as_tensor(table, name).cpu().numpy()
-
-
-def _names(columns: Sequence[str] | None, width: int) -> list[str]:
-    if columns is None:
-        return [f"x{k}" for k in range(width)]
-    if len(columns) != width:
-        raise InvalidInputError(f"columns has {len(columns)} names, and X has {width} columns")
-    return list(columns)
-
-
-def _target_names(shape: tuple[int, ...]) -> list[str]:
-    return [f"y{k}" for k in range(shape[0])] if shape else ["y"]

@@ -24,11 +24,11 @@ def open_source(
     Args:
         data: one or several files (Parquet, CSV, gzipped CSV, or Arrow), a folder of such, a
             `pyarrow.dataset.Dataset`, a `.npy` file or an array, or an object that gives batches
-            (X, y) or (X, y, noise variance) anew each time that it is iterated.
-        y: of files and data sets, the column, or the columns, to predict; of an array or a `.npy`
-            file, another with the targets; of batches, nothing.
-        noise_variance: likewise, the column with the known noise variance, or an array.
-        columns: the inputs; by default all others.
+            (X, y) or (X, y, noise variance) each time that it is iterated.
+        y: name or names of the columns to predict in files and data sets; for an array or a `.npy`
+            file, another with the targets; None for batches.
+        noise_variance: name of the column with the known noise variance, or an array.
+        columns: names of the inputs; by default all other columns.
 
     Example:
         >>> source = open_source(np.zeros((1000, 3)), np.zeros(1000))
@@ -36,16 +36,12 @@ def open_source(
         (1000, ['x0', 'x1', 'x2'], ['y'])
     """
     paths = _paths(data)
-    if paths is not None:
-        from softki.streaming.tables import file_source
+    if paths or is_dataset(data):
+        from softki.data.file_sets import FileSet
+        from softki.streaming.tables import dataset_source, file_source
 
-        return file_source(paths, _names("y", y), _names("noise_variance", noise_variance), columns)
-    if is_dataset(data):
-        from softki.streaming.datasets import dataset_source
-
-        return dataset_source(
-            data, _names("y", y), _names("noise_variance", noise_variance), columns
-        )
+        names = _names("y", y), _names("noise_variance", noise_variance), columns
+        return file_source(FileSet.of(paths), *names) if paths else dataset_source(data, *names)
     if isinstance(data, np.ndarray | Tensor) or is_npy(data):
         if y is None:
             raise InvalidInputError(
@@ -104,30 +100,27 @@ def _gives_batches(X: Any, y: Any) -> bool:
 
 
 def is_npy(data: Any) -> bool:
-    """Whether it is the name of a `.npy` file."""
+    """True for the name of a `.npy` file."""
     return is_path(data) and Path(data).suffix.lower() == ".npy"
 
 
 def is_path(data: Any) -> bool:
-    """Whether it is the name of a file or folder."""
+    """True for the name of a file or folder."""
     return isinstance(data, str | PathLike)
 
 
 def is_dataset(data: Any) -> bool:
-    """Whether it is a `pyarrow.dataset.Dataset`."""
+    """True for a `pyarrow.dataset.Dataset`."""
     module = sys.modules.get("pyarrow.dataset")
     return module is not None and isinstance(data, module.Dataset)
 
 
-def _paths(data: Any) -> list[Path] | None:
-    """The files of tables that the data name, if they do."""
-    if is_path(data) and not is_npy(data):
-        from softki.data.file_sets import folder_files
-
-        path = Path(data)
-        return folder_files(path) if path.is_dir() else [path]
-    if not isinstance(data, list | tuple) or not data or not all(map(is_path, data)):
-        return None
+def _paths(data: Any) -> list[Path]:
+    """The files and folders of tables that the data name, if they do."""
+    if is_path(data):
+        return [] if is_npy(data) else [Path(data)]
+    if not isinstance(data, list | tuple) or not all(map(is_path, data)):
+        return []
     for path in data:
         if is_npy(path):
             raise InvalidInputError(f"{path}: one .npy file is read at a time, not a list of them")

@@ -1,17 +1,16 @@
-"""Rows in numbered groups that can be read in any order, again and again."""
+"""Rows in numbered blocks that can be read in any order, again and again."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-
-import numpy as np
 
 from softki.exceptions import InvalidInputError
 from softki.streaming.blocks import Block, RawRows
 from softki.streaming.layout import Layout
+from softki.validation.inputs import check_noise
+from softki.validation.tables import check_finite
 
 
 class Files:
@@ -58,14 +57,14 @@ OPEN_PARTS = 4
 
 
 class Part(ABC):
-    """Rows that are read from their start: a file, a row group, a stretch of an array.
+    """Rows that are read from their start: a file, a row group, or a range of an array.
 
     Attributes:
-        name: for messages.
-        file: that it is read from, if it is one.
-        first_row: the number of its first row in what the name says.
-        sizes: rows of its groups, where they are known before it is read.
-        stays: whether its numbers are the same in every pass, so that one look at them is enough.
+        name: name for messages.
+        file: path of the file that they are read from, if there is one.
+        first_row: number of the first row in what the name says.
+        sizes: numbers of rows of its blocks, where they are known before they are read.
+        stays: whether the numbers are the same in every pass, so that one check of them is enough.
     """
 
     name: str
@@ -76,19 +75,19 @@ class Part(ABC):
 
     @abstractmethod
     def read(self) -> Iterator[RawRows]:
-        """Its groups, in order; the same in every pass."""
+        """The rows, a block at a time, in order; the same in every pass."""
 
 
 class Source:
-    """Rows in numbered groups, in parts.
+    """Rows in numbered blocks, in parts.
 
     Args:
-        parts: of the rows, in order.
+        parts: parts of the rows, in order.
         columns: names of the inputs.
         targets: names of the targets.
         noise: name of the known noise variance, if there is one.
         single_target: whether the targets are one column, and not a table of one.
-        files: that must not change while they are read, or what they were like before.
+        files: files that must not change while they are read, or their state before.
         is_named: whether the names of the inputs are the user's.
         is_shared: whether these are the rows of all processes, where there are several, and not
             those of this process.
@@ -113,19 +112,19 @@ class Source:
         self.single_target, self.is_named, self.is_shared = single_target, is_named, is_shared
         self.may_be_empty = may_be_empty
         self._layout: Layout | None = None
-        self._seen: set[tuple[Part, int]] = set()  # groups whose numbers were looked at
+        self._seen: set[tuple[Part, int]] = set()  # blocks whose numbers were checked
         known = [part.sizes for part in self.parts if part.sizes is not None]
         if len(known) == len(self.parts):
             self._layout = self._checked(known)
 
     @property
     def knows_layout(self) -> bool:
-        """Whether the number of rows is known: it may take a pass to find out."""
+        """True if the number of rows is known: it may take a pass to find out."""
         return self._layout is not None
 
     @property
     def layout(self) -> Layout:
-        """The groups; where they are not known yet, this reads all rows."""
+        """The sizes of all blocks; where they are not known yet, this reads all rows."""
         if self._layout is None:
             for _ in self.blocks():
                 pass
@@ -137,11 +136,11 @@ class Source:
         return self.layout.total
 
     def start_at(self, position: int) -> None:
-        """Let positions begin there: after the rows of other processes."""
+        """Let positions begin after the rows of other processes."""
         self._layout = self.layout.starting_at(position)
 
     def up_to(self, count: int) -> RawRows | None:
-        """All rows at once, if they are no more than so many."""
+        """All rows at once, if they are no more than the count."""
         if self._layout is not None and len(self) > count:
             return None
         found: list[RawRows] = []
@@ -156,17 +155,17 @@ class Source:
         self.files.check_unchanged()
 
     def blocks(self, groups: Iterable[int] | None = None) -> Iterator[Block]:
-        """Read the groups, in this order; by default all, in order.
+        """Read the blocks with these numbers, in this order; by default all, in order.
 
-        Groups of a part that come in order are read as it goes on, and others from its start.
-        Every such iterator reads for itself, so that several may be alive, in several threads.
+        Blocks of a part that come in order are read as it goes on, and others from its start.
+        Every iterator reads for itself, so that several may be alive, in several threads.
         """
-        if groups is not None:
-            return self._chosen(groups, self.layout)
-        return self._first() if self._layout is None else self._chosen(None, self._layout)
+        if groups is None and self._layout is None:
+            return self._first()
+        return self._chosen(range(len(self.layout)) if groups is None else groups, self.layout)
 
     def between(self, stretch: range) -> Iterator[Block]:
-        """The rows of a stretch of positions, in order."""
+        """The rows of a range of positions, in order."""
         for block in self.blocks(self.layout.groups_of(stretch).tolist()):
             yield block.within(stretch)
 
@@ -182,9 +181,9 @@ class Source:
                 position += len(rows)
         self._layout = self._checked(sizes)
 
-    def _chosen(self, groups: Iterable[int] | None, layout: Layout) -> Iterator[Block]:
+    def _chosen(self, groups: Iterable[int], layout: Layout) -> Iterator[Block]:
         readers: dict[int, tuple[Iterator[RawRows], int]] = {}  # by part, with the next index
-        for group in range(len(layout)) if groups is None else groups:
+        for group in groups:
             number, index = int(layout.part[group]), int(layout.index[group])
             part = self.parts[number]
             reader, ahead = readers.pop(number, (None, 0))
@@ -204,85 +203,47 @@ class Source:
             yield Block(int(layout.position[group]), rows)
 
     def _read(self, part: Part) -> Iterator[RawRows]:
-        """The groups of a part, checked."""
+        """The blocks of a part, checked; an error in a file that changed is said to be that."""
         row = part.first_row
-        with self._naming_a_change(part):
+        try:
             for index, rows in enumerate(part.read()):
                 if len(rows):
                     self.files.check_unchanged(part.file)
-                    _check_shape(part.name, rows, len(self.columns), len(self.targets))
-                    _check_noise(part.name, rows, self.noise is not None)
+                    self._check_shape(part.name, rows)
                     if (part, index) not in self._seen:
                         self._check_values(part.name, row, rows)
                     if part.stays:
                         self._seen.add((part, index))
                     row += len(rows)
                     yield rows
-
-    @contextmanager
-    def _naming_a_change(self, part: Part) -> Iterator[None]:
-        """An error in a file that changed is said to be that."""
-        try:
-            yield
         except InvalidInputError:
             self.files.check_unchanged(part.file)
             raise
 
-    def _check_values(self, name: str, first_row: int, rows: RawRows) -> None:
-        noise = None if rows.noise is None else rows.noise[:, None]
-        for values, names in (
-            (rows.x, self.columns),
-            (rows.y, self.targets),
-            (noise, [self.noise or "noise"]),
-        ):
-            if values is not None and not _sum_is_finite(values):
-                _refuse_not_finite(name, first_row, values, names)
-        if noise is not None and noise.min() <= 0:
-            row = int(noise[:, 0].argmin())
+    def _check_shape(self, name: str, rows: RawRows) -> None:
+        x, y, noise = rows.x, rows.y, rows.noise
+        columns, targets = len(self.columns), len(self.targets)
+        if x.shape != (len(y), columns) or y.shape[1:] != (targets,):
             raise InvalidInputError(
-                f"{name}: the known noise variance {self.noise or 'noise'!r} must be positive, "
-                f"got {noise[row, 0]:g} in row {first_row + row}, counted from 0"
+                f"{name}: has x of shape {x.shape} and y of shape {y.shape} where (rows, {columns})"
+                f" and (rows, {targets}) are expected"
             )
+        if (noise is not None) != (self.noise is not None):
+            raise InvalidInputError(
+                f"{name}: some rows have a known noise variance and others have none: give it for "
+                "all of them, or for none"
+            )
+        if noise is not None and noise.shape != (len(x),):
+            raise InvalidInputError(f"{name}: has {len(x)} rows and noise of shape {noise.shape}")
+
+    def _check_values(self, name: str, row: int, rows: RawRows) -> None:
+        check_finite(rows.x, name, self.columns, row)
+        check_finite(rows.y, name, self.targets, row)
+        if rows.noise is not None:
+            check_noise(rows.noise, f"{name}: the known noise variance {self.noise!r}", row)
 
     def _checked(self, sizes: Sequence[Sequence[int]]) -> Layout:
         if not self.may_be_empty and not sum(map(sum, sizes)):
             names = self.parts[0].name if self.parts else "the source"
             raise InvalidInputError(f"{names}: has no rows")
         return Layout.of(sizes)
-
-
-def _check_shape(name: str, rows: RawRows, columns: int, targets: int) -> None:
-    x, y, noise = rows.x, rows.y, rows.noise
-    if x.shape != (len(y), columns) or y.shape[1:] != (targets,):
-        raise InvalidInputError(
-            f"{name}: has x of shape {x.shape} and y of shape {y.shape} where (rows, {columns}) "
-            f"and (rows, {targets}) are expected"
-        )
-    if noise is not None and noise.shape != (len(x),):
-        raise InvalidInputError(f"{name}: has {len(x)} rows and noise of shape {noise.shape}")
-
-
-def _check_noise(name: str, rows: RawRows, is_known: bool) -> None:
-    if (rows.noise is not None) != is_known:
-        raise InvalidInputError(
-            f"{name}: some rows have a known noise variance and others have none: give it for all "
-            "of them, or for none"
-        )
-
-
-def _sum_is_finite(values: np.ndarray) -> bool:
-    """False where any value is not finite; a sum that overflows is looked at again."""
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(values.sum()))
-
-
-def _refuse_not_finite(name: str, first_row: int, values: np.ndarray, names: Sequence[str]) -> None:
-    strange = np.argwhere(~np.isfinite(values))
-    if not len(strange):
-        return
-    row, column = map(int, strange[0])
-    kind = "a missing value" if np.isnan(values[row, column]) else "infinity"
-    raise InvalidInputError(
-        f"{name}: column {names[column]!r} has {kind} in row {first_row + row}, counted from 0: "
-        "remove such rows, or replace the value by a number"
-    )

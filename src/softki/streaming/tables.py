@@ -1,8 +1,9 @@
-"""Parquet, CSV and Arrow files as a source."""
+"""Parquet, CSV and Arrow files, and data sets of pyarrow, as a source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,13 +11,52 @@ import numpy as np
 
 from softki.data.arrow import pa
 from softki.data.column_kinds import numbers_of
-from softki.data.readers import check_there, check_unique, read_batches
+from softki.data.file_sets import FileSet
+from softki.data.readers import FilePart, check_there, check_unique, naming
 from softki.exceptions import InvalidInputError
 from softki.streaming.blocks import RawRows, block_rows, rechunked
-from softki.streaming.pieces import Piece, pieces_of
 from softki.streaming.source import Part, Source
 
-ENCODE = "encode it as numbers first, or use `softki fit`, which encodes it"
+_ENCODE = "encode it as numbers first, or use `softki fit`, which encodes it"
+
+Target = str | Sequence[str] | None
+
+
+class TablePart(Part):
+    """A part of a table whose rows become numbers as they are read.
+
+    Args:
+        part: rows of a file.
+        columns: names of the columns that are read.
+        numbers: function of a record batch, and of the number of its first row in the part.
+        width: numbers of a row.
+        count: number of rows, if it is known before they are read.
+    """
+
+    def __init__(
+        self,
+        part: FilePart,
+        columns: Sequence[str],
+        numbers: Callable[[Any, int], RawRows],
+        width: int,
+        count: int | None,
+    ) -> None:
+        self.file, self.name, self.first_row = part.path, str(part.path), part.first_row
+        self._part, self._columns, self._numbers = part, columns, numbers
+        self._size = block_rows(width)
+        if count is not None:
+            whole, rest = divmod(count, self._size)
+            self.sizes = [self._size] * whole + [rest] * (rest > 0)
+
+    def read(self) -> Iterator[RawRows]:
+        """Its rows, in blocks."""
+        yield from rechunked(self._rows(), self._size, RawRows.join)
+
+    def _rows(self) -> Iterator[RawRows]:
+        row = 0
+        for batch in self._part.batches(self._size, self._columns):
+            yield self._numbers(batch, row)
+            row += len(batch)
 
 
 class TableColumns(NamedTuple):
@@ -26,64 +66,66 @@ class TableColumns(NamedTuple):
     targets: list[str]
     noise: str | None
 
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        names: Sequence[str],
+        target: Target,
+        noise: str | None,
+        columns: Sequence[str] | None,
+    ) -> TableColumns:
+        """The columns of a table to read; by default, all are inputs but for targets and noise.
+
+        Example:
+            >>> TableColumns.of(Path("t.csv"), ["a", "b", "y"], "y", None, None).inputs
+            ['a', 'b']
+        """
+        if target is None or not len(target):
+            some = ", ".join(map(repr, names[-3:]))
+            raise InvalidInputError(f"{path}: y must name the column to predict, such as {some}")
+        targets = [target] if isinstance(target, str) else list(target)
+        others = [*targets, *([] if noise is None else [noise])]
+        inputs = [name for name in names if name not in others] if columns is None else columns
+        chosen = cls(list(inputs), targets, noise)
+        check_unique(path, names)
+        check_there(path, chosen.all, names)
+        twice = [name for name in chosen.all if chosen.all.count(name) > 1]
+        if twice:
+            raise InvalidInputError(
+                f"{path}: column {twice[0]!r} has more than one use, or is repeated"
+            )
+        if not chosen.inputs:
+            raise InvalidInputError(f"{path}: has no columns for the inputs")
+        return chosen
+
     @property
     def all(self) -> list[str]:
-        """All that are read."""
+        """All columns that are read."""
         return [*self.inputs, *self.targets, *([] if self.noise is None else [self.noise])]
 
-
-def choose_columns(
-    path: Path,
-    names: Sequence[str],
-    target: str | Sequence[str] | None,
-    noise: str | None,
-    columns: Sequence[str] | None,
-) -> TableColumns:
-    """The columns of a table to read; by default, all are inputs but for targets and noise.
-
-    Example:
-        >>> choose_columns(Path("t.csv"), ["a", "b", "y"], "y", None, None).inputs
-        ['a', 'b']
-    """
-    if target is None or not len(target):
-        some = ", ".join(map(repr, names[-3:]))
-        raise InvalidInputError(f"{path}: y must name the column to predict, such as {some}")
-    targets = [target] if isinstance(target, str) else list(target)
-    others = [*targets, *([] if noise is None else [noise])]
-    inputs = [name for name in names if name not in others] if columns is None else list(columns)
-    chosen = TableColumns(inputs, targets, noise)
-    check_unique(path, names)
-    check_there(path, chosen.all, names)
-    twice = [name for name in chosen.all if chosen.all.count(name) > 1]
-    if twice:
-        raise InvalidInputError(
-            f"{path}: column {twice[0]!r} has more than one use, or is repeated"
+    def rows(self, batch: Any, _: int = 0) -> RawRows:
+        """The numbers of a record batch; missing ones are NaN."""
+        noise = None if self.noise is None else matrix_of(batch, [self.noise])[:, 0]
+        return RawRows(
+            matrix_of(batch, self.inputs),
+            matrix_of(batch, self.targets),
+            None if noise is None else noise.astype(np.float64),
         )
-    if not inputs:
-        raise InvalidInputError(f"{path}: has no columns for the inputs")
-    return chosen
 
-
-def check_numeric(path: Path | str, schema: Any, names: Sequence[str]) -> None:
-    """Raise if a column holds no numbers."""
-    types = pa.types
-    tests = types.is_integer, types.is_floating, types.is_decimal, types.is_boolean
-    for name in names:
-        kind = schema.field(name).type
-        if not any(test(kind) for test in tests):
-            raise InvalidInputError(
-                f"{path}: column {name!r} holds no numbers but has the type {kind}: {ENCODE}"
-            )
-
-
-def rows_of(batch: Any, chosen: TableColumns) -> RawRows:
-    """The numbers of a record batch; missing ones are NaN."""
-    noise = None if chosen.noise is None else _numbers(batch.column(chosen.noise))
-    return RawRows(
-        matrix_of(batch, chosen.inputs),
-        matrix_of(batch, chosen.targets),
-        None if noise is None else noise.astype(np.float64),
-    )
+    def source(self, parts: Sequence[FilePart], target: Target, files: Sequence[Path]) -> Source:
+        """The parts as a source of these columns."""
+        if not parts:
+            raise InvalidInputError(f"{files[0] if files else 'dataset'}: has no rows")
+        as_part = partial(TablePart, columns=self.all, numbers=self.rows, width=len(self.all))
+        return Source(
+            [as_part(part, count=part.count) for part in parts],
+            self.inputs,
+            self.targets,
+            self.noise,
+            single_target=isinstance(target, str),
+            files=files,
+        )
 
 
 def matrix_of(batch: Any, names: Sequence[str]) -> np.ndarray:
@@ -92,91 +134,95 @@ def matrix_of(batch: Any, names: Sequence[str]) -> np.ndarray:
     single = all(column.type == pa.float32() for column in columns)
     matrix = np.empty((len(batch), len(names)), np.float32 if single else np.float64)
     for j, column in enumerate(columns):
-        matrix[:, j] = _numbers(column)
+        is_float = column.type in (pa.float32(), pa.float64()) and not column.null_count
+        matrix[:, j] = column.to_numpy() if is_float else numbers_of(column, "number")
     return matrix
 
 
-def _numbers(column: Any) -> np.ndarray:
-    if column.type in (pa.float32(), pa.float64()) and not column.null_count:
-        return np.asarray(column.to_numpy())
-    return numbers_of(column, "number")
-
-
-Target = str | Sequence[str] | None
-
-
 def file_source(
-    paths: Sequence[Path], target: Target, noise: str | None, columns: Sequence[str] | None
+    files: FileSet, target: Target, noise: str | None, columns: Sequence[str] | None
 ) -> Source:
     """Rows of files that have the same columns of the same types."""
-    first = read_batches(paths[0])
-    chosen = choose_columns(paths[0], first.names, target, noise, columns)
+    paths, first = files.paths, files.files[0].names
+    chosen = TableColumns.of(paths[0], first, target, noise, columns)
     kinds = {name: [pa.float64()] for name in chosen.all}
-    schema = None
-    parts: list[Part] = []
-    for path in paths:
-        reader = read_batches(path, chosen.all, kinds)
-        if columns is None:
-            _check_same_names(path, reader.names, paths[0], first.names)
-        check_numeric(path, reader.schema, chosen.all)
-        schema = schema or reader.schema
-        _check_same_types(path, reader.schema, paths[0], schema)
-        parts += [NumberPart(piece, chosen) for piece in pieces_of(reader, ENCODE)]
-    return table_source(parts, chosen, target, paths)
-
-
-class NumberPart(Part):
-    """A piece of a table that holds numbers only."""
-
-    def __init__(self, piece: Piece, chosen: TableColumns) -> None:
-        self.file, self.name, self.first_row = piece.path, str(piece.path), piece.first_row
-        self._piece, self._chosen, self._size = piece, chosen, block_rows(len(chosen.all))
-        if piece.count is not None:
-            self.sizes = block_sizes(piece.count, self._size)
-
-    def read(self) -> Iterator[RawRows]:
-        """The numbers of its record batches."""
-        batches = self._piece.batches(self._size)
-        rows = (rows_of(batch, self._chosen) for batch in batches)
-        yield from rechunked(rows, self._size, RawRows.join)
-
-
-def block_sizes(count: int, size: int) -> list[int]:
-    """The rows of blocks of a size, but for the last.
-
-    Example:
-        >>> block_sizes(5, 2), block_sizes(4, 2)
-        ([2, 2, 1], [2, 2])
-    """
-    whole, rest = divmod(count, size)
-    return [size] * whole + [rest] * (rest > 0)
-
-
-def table_source(
-    parts: Sequence[Part], chosen: TableColumns, target: Target, files: Sequence[Path]
-) -> Source:
-    """The parts as a source of the chosen columns."""
-    if not parts:
-        raise InvalidInputError(f"{files[0] if files else 'dataset'}: has no rows")
-    one = isinstance(target, str)
-    return Source(parts, chosen.inputs, chosen.targets, chosen.noise, one, files)
-
-
-def _check_same_names(
-    path: Path, names: Sequence[str], first: Path, expected: Sequence[str]
-) -> None:
-    more = [name for name in names if name not in expected]
-    if more:
-        raise InvalidInputError(
-            f"{path}: has a column {more[0]!r} that {first.name} has not: all files must have the "
-            "same columns, or the columns to use must be given"
-        )
-
-
-def _check_same_types(path: Path, schema: Any, first: Path, expected: Any) -> None:
-    for field, other in zip(schema, expected, strict=True):
-        if field.type != other.type:
+    schemas = []
+    for file in files.files:
+        schemas.append(file.schema(chosen.all, kinds))
+        more = [name for name in file.names if name not in first]
+        if more and columns is None:
             raise InvalidInputError(
-                f"{path}: column {field.name!r} has the type {field.type}, and in {first.name} it "
-                f"has {other.type}: all files must have the same types"
+                f"{file.path}: has a column {more[0]!r} that {paths[0].name} has not: all files "
+                "must have the same columns, or the columns to use must be given"
+            )
+        _check_numeric(file.path, schemas[-1], chosen.all)
+        for field, other in zip(schemas[-1], schemas[0], strict=True):
+            if field.type != other.type:
+                raise InvalidInputError(
+                    f"{file.path}: column {field.name!r} has the type {field.type}, and in "
+                    f"{paths[0].name} it has {other.type}: all files must have the same types"
+                )
+    parts = [
+        part
+        for file, schema in zip(files.files, schemas, strict=True)
+        for part in file.parts(schema, schema, _ENCODE)
+    ]
+    return chosen.source(parts, target, paths)
+
+
+def dataset_source(
+    dataset: Any, target: Target, noise: str | None, columns: Sequence[str] | None
+) -> Source:
+    """Rows of a `pyarrow.dataset.Dataset`; one with a filter is read from its start."""
+    chosen = TableColumns.of(Path("dataset"), dataset.schema.names, target, noise, columns)
+    _check_numeric("dataset", dataset.schema, chosen.all)
+    files = [Path(name) for name in getattr(dataset, "files", [])]
+    return chosen.source(list(_dataset_parts(dataset, chosen.all)), target, files)
+
+
+def _dataset_parts(dataset: Any, names: Sequence[str]) -> Iterator[FilePart]:
+    """The row groups of a data set, or its files where they have none."""
+    schema = pa.schema([dataset.schema.field(name) for name in names])
+    try:
+        fragments = list(dataset.get_fragments())
+    except ValueError:  # of a filter or a projection
+        yield FilePart(Path("dataset"), dataset, schema, schema)
+        return
+    for fragment in fragments:
+        path = Path(getattr(fragment, "path", "dataset"))
+        _check_fragment(path, fragment, names)
+        if not hasattr(fragment, "split_by_row_group"):
+            yield FilePart(path, fragment, schema, schema)
+            continue
+        start = 0
+        for group in fragment.split_by_row_group():
+            part = FilePart(path, group, schema, schema, start)
+            part.count = group.row_groups[0].num_rows
+            yield part
+            start += part.count
+
+
+def _check_fragment(path: Path, fragment: Any, names: Sequence[str]) -> None:
+    """Raise if a file of a data set has not the columns itself, nor by its place in a folder."""
+    import pyarrow.dataset
+
+    with naming(path):
+        schema = fragment.physical_schema
+    known = pyarrow.dataset.get_partition_keys(fragment.partition_expression)
+    own = [name for name in names if name not in known]
+    missing = [name for name in own if name not in schema.names]
+    if missing:
+        raise InvalidInputError(f"{path}: has no column {missing[0]!r}")
+    _check_numeric(path, schema, own)
+
+
+def _check_numeric(path: Path | str, schema: Any, names: Sequence[str]) -> None:
+    """Raise if a column holds no numbers."""
+    types = pa.types
+    tests = types.is_integer, types.is_floating, types.is_decimal, types.is_boolean
+    for name in names:
+        kind = schema.field(name).type
+        if not any(test(kind) for test in tests):
+            raise InvalidInputError(
+                f"{path}: column {name!r} holds no numbers but has the type {kind}: {_ENCODE}"
             )

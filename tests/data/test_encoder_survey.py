@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from softki.data import encoder_survey
+from softki.data.encoder_survey import EncoderSurvey
 from softki.data.encoding import Missing, TableEncoder
 from softki.exceptions import InvalidInputError
-from softki.streaming import encoder_survey
-from softki.streaming.encoder_survey import EncoderSurvey
 
 NUMBERS = st.one_of(
     st.none(), st.floats(-5, 5).map(lambda x: round(x, 1) + 0.0), st.just(float("nan"))
@@ -52,7 +52,7 @@ def surveyed(table: pa.Table, size: int, missing: Missing = "refuse") -> TableEn
     survey = EncoderSurvey(table.schema, table.column_names)
     for batch in table.to_batches(max_chunksize=size):
         survey.add(batch, lambda row: f"row {row}")
-    return survey.encoder(missing)
+    return TableEncoder.of_survey(survey, missing)
 
 
 @settings(deadline=None, max_examples=60)
