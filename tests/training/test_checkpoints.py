@@ -26,7 +26,6 @@ from softki import (
     CheckpointWarning,
     Event,
     Fit,
-    FitSettings,
     InvalidInputError,
     InvalidTypeError,
     NumericalError,
@@ -43,11 +42,12 @@ from softki.kernels.stationary import Matern32
 from softki.objective.hutchinson import Hutchinson
 from softki.streaming import StreamedRows, open_source
 from softki.training import checkpoints
-from softki.training.checkpoint_state import _moments, _restore_moments
+from softki.training.checkpoint_state import resume_training, training_state
 from softki.training.checkpoints import fit_fingerprint
 from softki.training.data import InMemoryRows
-from softki.training.documents import Snapshot
-from softki.training.optimizer import make_adam
+from softki.training.documents import State
+from softki.training.initialization import new_report
+from softki.training.trainer import Trainer
 from softki.validation.inputs import checked_data
 
 from killed_fits import CASES, SETTINGS, Server, result_of, rows
@@ -440,20 +440,20 @@ def test_an_interrupted_fit_is_a_result_and_may_go_on(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("step", [40, 80])
-def test_an_interrupted_cross_validation_may_go_on(step: int, tmp_path: Path) -> None:
+def test_a_killed_cross_validation_starts_anew(tmp_path: Path) -> None:
     X, y = rows(90)
     settings, count = replace(SMALL, folds=3), 0
     expected = fit(X, y, settings=settings)
 
-    def interrupt(event: Event) -> None:
+    def killed(event: Event) -> None:
         nonlocal count
         count += 1
-        if count == step:
-            raise KeyboardInterrupt
+        if count == 40:
+            raise KilledError
 
-    with pytest.warns(TrainingWarning, match="interrupted"):
-        fit(X, y, settings=settings, callbacks=[interrupt], checkpoint=tmp_path)
+    with pytest.raises(KilledError):
+        fit(X, y, settings=settings, callbacks=[killed], checkpoint=tmp_path)
+    assert names(tmp_path) == []
     assert same(fit(X, y, settings=settings, checkpoint=tmp_path), expected)
 
 
@@ -506,20 +506,19 @@ def test_a_gpytorch_kernel_and_a_model_of_the_users(tmp_path: Path) -> None:
 def test_the_moments_of_adam_come_back(tmp_path: Path) -> None:
     """With the groups that the optimizer has; a learning rate in a tensor is not lost."""
 
-    def adam() -> torch.optim.Adam:
-        model = SoftKI(torch.randn(5, 2).double(), Matern32(2))
-        return make_adam(model, FitSettings(), torch.device("cpu"))
+    def trainer() -> Trainer:
+        data = InMemoryRows.whole(checked_data(*rows(60), None, torch.float32, "cpu"))
+        model = SoftKI(torch.randn(5, data.dimension).double(), Matern32(data.dimension))
+        return Trainer(model, data, SMALL, new_report(model, data, SMALL, {}))
 
-    one, other = adam(), adam()
-    for group in one.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.randn_like(parameter)
-    one.step()
+    before, after = trainer(), trainer()
+    before.step(1)
     kept = checkpoints.CheckpointFolder(tmp_path, {})
-    kept.save(lambda: Snapshot({}, _moments(one)))
+    kept.save(lambda: training_state(before))
     found = checkpoints.CheckpointFolder(tmp_path, {}).found
     assert found is not None
-    _restore_moments(other, found.tensors)
+    resume_training(after, found)
+    one, other = before.optimizer, after.optimizer
     for one_group, other_group in zip(one.param_groups, other.param_groups, strict=True):
         assert other_group["peak"] == one_group["peak"]
         for a, b in zip(one_group["params"], other_group["params"], strict=True):
@@ -552,7 +551,7 @@ def test_the_command_line_goes_on(
     command += ["-o", str(tmp_path / "model.softki")]
     save, count = checkpoints.CheckpointFolder.save, 0
 
-    def killed(self: Any, make: Callable[[], Snapshot]) -> None:
+    def killed(self: Any, make: Callable[[], State]) -> None:
         nonlocal count
         save(self, make)
         count += 1

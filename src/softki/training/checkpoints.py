@@ -44,7 +44,7 @@ from softki.training.documents import (
 from softki.training.settings import FitSettings
 
 if TYPE_CHECKING:
-    from softki.training.distributed import SharedCheckpoints
+    from softki.parallel.processes import Processes
 
 Fingerprint = dict[str, Any]
 
@@ -137,8 +137,6 @@ def checkpoints_of(
     fingerprint = fit_fingerprint(candidates, data, model)
     if data.processes is None:
         return CheckpointFolder(folder, fingerprint)
-    from softki.training.distributed import SharedCheckpoints
-
     return SharedCheckpoints(folder, fingerprint, data.processes)
 
 
@@ -232,6 +230,33 @@ class CheckpointFolder:
             )
         _remove(self.folder.glob(".softki-*.tmp"))  # of a process that was killed in writing
         return found
+
+
+class SharedCheckpoints:
+    """The checkpoints of a fit of several processes: process 0 writes, all go on from them.
+
+    Args:
+        folder: folder that the checkpoints are in.
+        fingerprint: fingerprint of the fit, see `fit_fingerprint`.
+        processes: processes of the fit.
+    """
+
+    def __init__(self, folder: Folder, fingerprint: Fingerprint, processes: Processes) -> None:
+        own = processes.together(
+            lambda: CheckpointFolder(folder, fingerprint) if processes.is_rank_zero else None
+        )
+        self._folder = own
+        self.found: State | None = processes.broadcast(own.found if own else None)
+
+    def save(self, make: Callable[[], State]) -> None:
+        """Write a checkpoint, in process 0."""
+        if self._folder is not None:
+            self._folder.save(make)
+
+    def finish(self) -> None:
+        """Remove the checkpoints of a fit that is done, in process 0."""
+        if self._folder is not None:
+            self._folder.finish()
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def statistics_of(model: SoftKI, data: Chunked | TrainingData, settings: FitSett
     processes = getattr(data, "processes", None)
     if processes is None:
         return form.from_blocks(WeightedBatches(model, chunks))
-    from softki.training.distributed import SharedBatches, total
+    from softki.training.shared_batches import SharedBatches, total
 
     return total(form.from_blocks(SharedBatches(model, chunks, processes)), processes)
 

@@ -1,0 +1,108 @@
+"""Statistics and gradients of rows that several processes share: sums over the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property, singledispatch
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from softki.batches import Batch
+from softki.exceptions import NumericalError
+from softki.features import WeightAdjoint, WeightedBatches
+from softki.interpolation.backends import Backend, PlainBackend
+from softki.model import SoftKI
+from softki.parallel.processes import Processes
+from softki.statistics import GramStatistics, SquareRootStatistics, Statistics, triangular_factor
+
+AnyStatistics = TypeVar("AnyStatistics", bound=Statistics)
+
+
+class SharedBatches(WeightedBatches):
+    """Batches of the rows of this process; statistics and gradients are those of all processes.
+
+    Args:
+        model: model whose points and temperature give the weights.
+        batches: batches of the rows of this process, which may have none.
+        processes: processes that have a part of the rows each.
+    """
+
+    def __init__(self, model: SoftKI, batches: Iterable[Batch], processes: Processes) -> None:
+        self._processes = processes
+        super().__init__(model, batches)
+
+    def _keep(self, batch: Batch) -> None:
+        if len(batch.x):
+            super()._keep(batch)
+
+    def _backend_for(self, x: Tensor) -> Backend:
+        if len(x):
+            return super()._backend_for(x)
+        T = self._temperature  # a kernel on a GPU cannot be launched for no rows
+        return PlainBackend(self._points.detach().to(x), None if T is None else T.detach().to(x))
+
+    @cached_property
+    def statistics(self) -> GramStatistics:
+        """Statistics of the rows of all processes, in Gram form."""
+        return total(GramStatistics.from_blocks(self), self._processes)
+
+    def _pulled_back(self, gradient: WeightAdjoint) -> list[Tensor]:
+        return self._added(super()._pulled_back(gradient))
+
+    def give_up(self) -> None:
+        """Let the other processes, which wait for a gradient, know that there is none."""
+        self._added([], failed=True)
+
+    def _added(self, gradients: list[Tensor], failed: bool = False) -> list[Tensor]:
+        """The gradients of all processes, md + d + 1 numbers in one message."""
+        z = self._points.detach()
+        gradients = gradients or [z.new_zeros(z.shape), z.new_zeros(z.shape[1])]
+        *added, failures = self._processes.sum([*gradients, z.new_tensor(float(failed))])
+        if float(failures) and not failed:
+            raise NumericalError(f"{int(failures)} other process(es) had no gradient")
+        return added
+
+
+def total(statistics: AnyStatistics, processes: Processes) -> AnyStatistics:
+    """Statistics of the rows of all processes, the same in each of them."""
+    result: AnyStatistics = _total(statistics, processes)
+    return result
+
+
+@singledispatch
+def _total(statistics: Any, processes: Processes) -> Any:
+    raise TypeError(f"no sum over processes for {type(statistics).__name__}")
+
+
+@_total.register
+def _(statistics: GramStatistics, processes: Processes) -> GramStatistics:
+    """The sums over all processes, in one message of m² + mt + t + 2 numbers."""
+    others = statistics.square.new_tensor([statistics.count, statistics.log_noise])
+    gram, cross, square, others = processes.sum(
+        [statistics.gram_matrix, statistics.cross_matrix, statistics.square, others]
+    )
+    count, log_noise = others.tolist()
+    return GramStatistics(int(count), log_noise, gram, cross, square)
+
+
+@_total.register
+def _(statistics: SquareRootStatistics, processes: Processes) -> SquareRootStatistics:
+    """R of the factors of all processes: a QR of two at a time, in log₂ P rounds.
+
+    Messages have (m + t)² + 2 numbers: R, n and Σ log σᵢ².
+    """
+    width = statistics.factor.shape[1]
+    square = statistics.factor.new_zeros(width, width)
+    square[: len(statistics.factor)] = statistics.factor
+
+    def add(one: Tensor, other: Tensor) -> Tensor:
+        R = torch.cat([one[:-2].view(width, width), other[:-2].view(width, width)])
+        return torch.cat([triangular_factor(R).reshape(-1), one[-2:] + other[-2:]])
+
+    others = square.new_tensor([statistics.count, statistics.log_noise])
+    summed = processes.reduce_tensor(torch.cat([square.reshape(-1), others]), add)
+    count, log_noise = summed[-2:].tolist()
+    factor = summed[:-2].view(width, width)
+    return SquareRootStatistics(int(count), log_noise, factor, statistics.points)
