@@ -13,6 +13,9 @@ import pyarrow.feather
 import pytest
 
 from softki import SoftKIRegressor
+from softki.data.encoding import TableEncoder
+from softki.exceptions import InvalidInputError
+from softki.validation.tables import as_tensor
 
 from house_prices import as_subprocess
 
@@ -106,3 +109,7 @@ def test_text_that_claims_more_bytes_than_there_are_is_not_written(folder: Path)
     assert done.stderr.startswith("error: leak.feather: cannot be read: ")
     assert done.stderr.endswith("the file is damaged or incomplete: write it anew\n")
     assert sorted(folder.iterdir()) == before
+    in_memory = pa.feather.read_table(str(folder / "leak.feather"), memory_map=False)
+    for take in (TableEncoder.of, as_tensor):
+        with pytest.raises(InvalidInputError, match=r"the Arrow table is damaged: .* offsets"):
+            take(in_memory)

@@ -291,7 +291,7 @@ def missing(folder: Path) -> Path:
         (lambda folder: ((b for b in batches()),), "only once, and a fit needs several passes"),
         (lambda folder: ((b for b in batches()), Y), "only once, and a fit needs several passes"),
         (lambda folder: (Loader(), None, NOISE), "are in the batches"),
-        (lambda folder: (missing(folder), "reach"), r"missing\.parquet: column 'reach' has a mis"),
+        (lambda folder: (missing(folder), "reach"), r"missing\.parquet contains NaN in row"),
         (lambda folder: (X,), "requires y to be passed, but the target y is None"),
         (lambda folder: (X.tolist(),), "requires y to be passed, but the target y is None"),
     ],
