@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-import softki
+import softki.training.checkpoints
 from softki import Event, Fit, FitSettings, SoftKIRegressor, fit, fit_rows
 from softki.data import robot_arm
 from softki.exceptions import ProcessError
@@ -31,7 +31,7 @@ from softki.parallel.groups import joined_processes
 from softki.streaming import StreamedRows, open_source
 
 SETTINGS = FitSettings(points=12, steps=48, batch_size=64, patience=None, seed=3)
-CASES = ("memory", "hutchinson", "several", "folds", "all rows", "parquet", "known noise")
+CASES = ("memory", "hutchinson", "several", "all rows", "parquet", "known noise")
 
 
 def rows(count: int = 500) -> tuple[np.ndarray, np.ndarray]:
@@ -47,9 +47,6 @@ def fit_case(case: str, data: str, **options: Any) -> Fit:
     if case == "several":
         sizes = [replace(SETTINGS, points=m, steps=24) for m in (4, 16, 24)]
         return fit(X, y, settings=sizes, **options)
-    if case == "folds":
-        few = replace(SETTINGS, folds=3, steps=24)
-        return fit(X[:90], y[:90], settings=few, **options)
     if case == "all rows":
         return fit(X, y, settings=replace(SETTINGS, held_out=0.0, batch_size=None), **options)
     if case in ("parquet", "two processes"):

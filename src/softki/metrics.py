@@ -70,4 +70,6 @@ def normal_quantile(level: Tensor | float | Sequence[float]) -> Tensor:
         >>> normal_quantile(0.5)
         tensor(0., dtype=torch.float64)
     """
-    return torch.special.ndtri(torch.as_tensor(level, dtype=torch.float64))
+    if not isinstance(level, Tensor):
+        level = torch.tensor(level, dtype=torch.float64, device="cpu")
+    return torch.special.ndtri(level.double())

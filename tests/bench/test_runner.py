@@ -227,10 +227,10 @@ def test_each_variant_of_softki_has_its_objective(name: str, objective: str) -> 
 def test_an_interrupted_fit_is_no_result(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def loop(trainer: Trainer, *_: object) -> None:
+    def step(trainer: Trainer, *_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Trainer, "_loop", loop)
+    monkeypatch.setattr(Trainer, "step", step)
     results = folder / "runs.jsonl"
     command = ["run", "--data", "pol", "--methods", name, "--set", "points=8"]
     assert main([*command, "--device", "cpu", "--results", str(results)]) == 130

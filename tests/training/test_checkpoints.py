@@ -361,7 +361,8 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
 def test_streamed_rows_are_not_those_in_memory(tmp_path: Path) -> None:
     left(tmp_path)
     with pytest.raises(InvalidInputError, match="streamed: False, not True"):
-        fit_rows(StreamedRows.open(open_source(*rows())), settings=SMALL, checkpoint=tmp_path)
+        streamed = StreamedRows.open(open_source(*rows()), SMALL.seed)
+        fit_rows(streamed, settings=SMALL, checkpoint=tmp_path)
 
 
 def test_identities_do_not_depend_on_the_process() -> None:

@@ -363,7 +363,7 @@ class TestWhatUsersDo:
         half = surface(1000)[0][:500]
         assert torch.equal(more.posterior.points, first.posterior.points)
         assert more.posterior.noise_variance == first.posterior.noise_variance
-        with pytest.raises(InvalidInputError, match="y must have the shape"):
+        with pytest.raises(InvalidInputError, match="x has 500 rows and y has 3"):
             first.with_rows(half, y[:3])
 
     def test_known_row_noise_reaches_training_posterior_and_calibration(self) -> None:

@@ -24,6 +24,7 @@ from softki.estimator.rows import Table, UserRows, more_rows, opened
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.kernels.stationary import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
+from softki.metrics import normal_quantile
 from softki.posterior.functions import Posterior
 from softki.solvers import Solver
 from softki.training.fit import Fit, fit_rows
@@ -266,7 +267,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         levels = _checked_levels(quantiles)
         noise, matrix = self._noise_of(of), self._inputs(X)
         mean, std = self._predictor.mean_and_std(matrix, noise)
-        z = torch.special.ndtri(levels).to(mean.device)  # (q,)
+        z = normal_quantile(levels).to(mean.device)  # (q,)
         return self._output(X, mean[:, None] + z[:, None] * std[:, None])
 
     def sample_y(

@@ -110,8 +110,8 @@ class UserRows:
 
 def opened(X: Any, y: Any, noise_variance: Any) -> Table | Source:
     """The rows of a table or a small source in memory; a larger source as it is."""
-    is_array = any(hasattr(X, name) for name in ("shape", "columns", "__array__"))
-    if is_array and not isinstance(X, np.memmap) and not hasattr(X, "blocks"):
+    is_table = any(hasattr(type(X), name) for name in ("shape", "columns", "__array__"))
+    if is_table and not isinstance(X, np.memmap):
         return Table.of(X, y, noise_variance)
     from softki.streaming.open import source_of
 
