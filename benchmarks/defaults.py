@@ -64,7 +64,7 @@ def _calibrated_by(change: Callable[[Said], Said]) -> object:
 OFF: dict[str, Callable[[], object]] = {
     "error in the score": lambda: patch("softki.training.report.HeldOut.score", property(_nll)),
     "shrinkage": lambda: patch("softki.posterior.calibration.TARGET_VARIANCE", 1e300),
-    "slower points": lambda: patch("softki.training.optimizer._POINT_COLUMNS", math.inf),
+    "slower points": lambda: patch("softki.training.trainer._POINT_COLUMNS", math.inf),
     "weight in the variance": lambda: _calibrated_by(
         lambda said: {weight: (unseen, said[1.0][1]) for weight, (unseen, _) in said.items()}
     ),

@@ -36,9 +36,9 @@ from softki.objective.exact_likelihood import backward, exact
 from softki.posterior.functions import Posterior
 from softki.training.cuda_graph import GraphSteps, IndexedRows, why_not
 from softki.training.data import InMemoryRows
+from softki.training.fit import prepared
 from softki.training.inference import posterior_of, statistics_of
-from softki.training.optimizer import make_adam
-from softki.training.runtime import prepared
+from softki.training.trainer import make_adam
 
 DIMENSIONS = {"cpu": (8, 26, 128), "cuda": (8, 32, 385)}
 # As in softki.interpolation._triton, which needs Triton to be read.

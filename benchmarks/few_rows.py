@@ -24,7 +24,7 @@ from softki.bench.datasets import load
 from softki.bench.splits import SPLITS
 from softki.estimator.defaults import Size, sizes_for
 from softki.metrics import gaussian_nll, rmse
-from softki.training import optimizer as adam
+from softki.training import trainer as adam
 
 ROWS, JUDGED = 800, 2000
 DATA = "concrete,energy,airfoil,kin40k,pol,elevators,protein,pumadyn32nm,ethanol/inverse"
@@ -70,7 +70,7 @@ def figures(data: str, seed: int, variant: str) -> tuple[float, float]:
     rate = adam.point_rate
     with ExitStack() as stack:
         stack.enter_context(patch("softki.estimator.regressor.sizes_for", sizes))
-        stack.enter_context(patch("softki.training.optimizer.point_rate", point_rate))
+        stack.enter_context(patch("softki.training.trainer.point_rate", point_rate))
         model = SoftKIRegressor(device="cpu", random_state=seed, **parameters)
         model.fit(X[inner], y[inner])
     mean, std = model.predict(X[judged], return_std=True)

@@ -16,7 +16,7 @@ import torch
 from uci import print_versions
 
 from softki.linalg.products import cholesky, cross, linear
-from softki.training.runtime import prepared
+from softki.training.fit import prepared
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 15) -> float:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import softki
+from softki import SoftKIRegressor
 from softki.data import robot_arm
 
 PACKAGE = str(Path(softki.__file__).parent)
@@ -86,12 +87,12 @@ def _module(file: str) -> str:
 
 def arrays(folder: Path) -> None:
     x, y = (np.load(folder / f"{name}.npy") for name in "xy")
-    softki.SoftKIRegressor(random_state=0).fit(x, y).predict(x, return_std=True)
+    SoftKIRegressor(random_state=0).fit(x, y).predict(x, return_std=True)
 
 
 def files(folder: Path) -> None:
     paths = folder / "x.npy", folder / "y.npy"
-    model = softki.SoftKIRegressor(random_state=0).fit(*map(str, paths))
+    model = SoftKIRegressor(random_state=0).fit(*map(str, paths))
     model.predict(np.load(paths[0]), return_std=True)
 
 

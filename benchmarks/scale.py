@@ -36,8 +36,8 @@ from softki.parallel.groups import joined_processes
 from softki.parallel.processes import Processes
 from softki.streaming import StreamedRows, open_source
 from softki.training.data import InMemoryRows, TrainingData
+from softki.training.fit import prepared
 from softki.training.inference import statistics_of
-from softki.training.runtime import prepared
 
 CPU = {"rows": 200_000, "columns": 10, "points": 512, "batch": 4096}
 CUDA = {"rows": 20_000_000, "columns": 11, "points": 512, "batch": 8192}

@@ -14,8 +14,8 @@ from scale import start_model, table
 
 from softki import FitSettings, statistics
 from softki.batches import Data
+from softki.training.fit import prepared
 from softki.training.inference import statistics_of
-from softki.training.runtime import prepared
 
 ROWS, COLUMNS, POINTS = 40_960, 10, 512
 

@@ -33,7 +33,7 @@ from softki.bench.datasets import load
 from softki.bench.splits import SPLITS
 from softki.estimator.defaults import Size
 from softki.metrics import coverage, gaussian_nll, rmse
-from softki.training import optimizer as adam
+from softki.training import trainer as adam
 from softki.training.initialization import new_report
 from softki.training.report import HeldOut
 from softki.training.trainer import Trainer
@@ -198,9 +198,7 @@ def run(data: str, seed: int, variant: str, device: str) -> dict[str, Any]:
     held_out: Any = "auto" if size is None else 0.1
     with ExitStack() as stack:
         for change in (
-            patch(
-                "softki.training.optimizer.point_rate", lambda *given: factor * point_rate(*given)
-            ),
+            patch("softki.training.trainer.point_rate", lambda *given: factor * point_rate(*given)),
             patch("softki.training.model_selection.Trainer", trainer),
         ):
             stack.enter_context(change)

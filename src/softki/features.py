@@ -7,15 +7,21 @@ keeps its weights; several recompute them on every pass, so that memory is O(bat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 
 import torch
 from torch import Tensor
 
 from softki.batches import Batch
 from softki.exceptions import InvalidInputError
-from softki.interpolation.backends import Backend, backend_for
-from softki.interpolation.weights import Interpolated, WeightGradient, check_columns
+from softki.interpolation.weights import (
+    Backend,
+    Interpolated,
+    PlainBackend,
+    WeightGradient,
+    check_columns,
+)
 from softki.model import SoftKI
 from softki.statistics import Features, GramStatistics
 
@@ -62,7 +68,7 @@ class WeightedBatches:
     @cached_property
     def statistics(self) -> GramStatistics:
         """Statistics of all rows, in Gram form."""
-        return GramStatistics.from_blocks(self)
+        return reduce(add, map(GramStatistics.from_block, self))
 
     def pull_back(self, gradient: WeightAdjoint) -> list[tuple[Tensor, Tensor]]:
         """Points and temperature, each with its gradient."""
@@ -87,11 +93,16 @@ class WeightedBatches:
         return total
 
     def _backend_for(self, x: Tensor) -> Backend:
-        """the backend, which is the same for all batches; the first one says which it is."""
+        """The backend, which is the same for all batches; the first one says which it is."""
         if self._backend is None:
             check_columns(x, self._points)
+            backend: type[Backend] = PlainBackend
+            if x.is_cuda:
+                from softki.interpolation.backends import backend_for
+
+                backend = backend_for(x, len(self._points))
             T = self._temperature
-            self._backend = backend_for(x, len(self._points))(
+            self._backend = backend(
                 self._points.detach().to(x.dtype), None if T is None else T.detach().to(x.dtype)
             )
         return self._backend

@@ -5,7 +5,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 
 from softki.batches import Data
-from softki.interpolation.backends import Backend, PlainBackend
+from softki.interpolation.weights import Backend, PlainBackend
 from softki.kernels.stationary import Matern32, RationalQuadratic
 from softki.model import SoftKI
 from softki.parallel.processes import Processes

@@ -14,8 +14,8 @@ from softki import Event, FitSettings, SoftKIRegressor, fit, load
 from softki.batches import Batch, Data
 from softki.data import robot_arm
 from softki.interpolation import backends
-from softki.interpolation.backends import Backend, PlainBackend, backend_for
-from softki.interpolation.weights import WeightGradient
+from softki.interpolation.backends import backend_for
+from softki.interpolation.weights import Backend, PlainBackend, WeightGradient
 from softki.kernels import matrix as kernels
 from softki.kernels.matrix import kernel_matrix
 from softki.kernels.stationary import KERNELS, Matern32
@@ -28,7 +28,7 @@ from softki.storage import save
 from softki.training import trainer as training
 from softki.training.cuda_graph import GraphSteps, IndexedRows
 from softki.training.initialization import initial_points
-from softki.training.optimizer import make_adam
+from softki.training.trainer import make_adam
 
 import dense
 from dense import F64, relative_error

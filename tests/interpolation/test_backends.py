@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from softki.interpolation.backends import PlainBackend, backend_for
-from softki.interpolation.weights import WeightGradient, interpolation_weights
+from softki.interpolation.backends import backend_for
+from softki.interpolation.weights import PlainBackend, WeightGradient, interpolation_weights
 
 from dense import F64, relative_error
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from softki.batches import Batch, Data
 from softki.exceptions import InvalidInputError, NumericalError
 from softki.features import WeightedBatches
-from softki.interpolation.backends import PlainBackend
-from softki.interpolation.weights import Interpolated
+from softki.interpolation.weights import Interpolated, PlainBackend
 from softki.kernels.stationary import Matern32
 from softki.model import SoftKI
 from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, backward, exact

@@ -15,7 +15,7 @@ from softki.posterior.extrapolation import Edge
 from softki.posterior.functions import Function, Posterior
 from softki.solvers import solve
 from softki.statistics import Features, SquareRootStatistics
-from softki.training.runtime import prepared
+from softki.training.fit import prepared
 
 import dense
 from dense import F64, relative_error

@@ -360,8 +360,8 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
 
 def test_streamed_rows_are_not_those_in_memory(tmp_path: Path) -> None:
     left(tmp_path)
+    streamed = StreamedRows.open(open_source(*rows()), SMALL.seed)
     with pytest.raises(InvalidInputError, match="streamed: False, not True"):
-        streamed = StreamedRows.open(open_source(*rows()), SMALL.seed)
         fit_rows(streamed, settings=SMALL, checkpoint=tmp_path)
 
 

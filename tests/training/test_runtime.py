@@ -7,11 +7,11 @@ import joblib
 import pytest
 import torch
 
-from softki.training.runtime import prepared
+from softki.training.fit import prepared
 
 STEPS = """
 import resource, sys, torch
-from softki.training.runtime import prepared
+from softki.training.fit import prepared
 def work():
     for _ in range(20):
         torch.ones(1 << 18, dtype=torch.float64) + torch.ones(1 << 18, dtype=torch.float64)
@@ -67,7 +67,7 @@ def test_freed_memory_is_used_again() -> None:
 def test_precision_set_by_the_newer_interface_is_put_back() -> None:
     code = (
         "import torch\n"
-        "from softki.training.runtime import prepared\n"
+        "from softki.training.fit import prepared\n"
         "parts = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul\n"
         "parts[0].fp32_precision = 'tf32'\n"
         "before = [part.fp32_precision for part in parts]\n"

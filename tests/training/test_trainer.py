@@ -13,7 +13,7 @@ from softki.metrics import coverage
 from softki.model import SoftKI
 from softki.objective.exact_likelihood import Adjoint, exact
 from softki.posterior.calibration import Calibration
-from softki.training import optimizer as adam
+from softki.training import trainer as adam
 from softki.training import trainer as training
 from softki.training.data import InMemoryRows, held_out_count
 from softki.training.fit import fit

@@ -16,11 +16,9 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from softki.estimator.columns import check_columns, note_columns
 from softki.estimator.defaults import DTYPES, seed_of, settings_for, shared_settings
 from softki.estimator.prediction import Predictor
-from softki.estimator.relevance import feature_relevance
-from softki.estimator.rows import Table, UserRows, more_rows, opened
+from softki.estimator.rows import Table, UserRows, check_columns, more_rows, note_columns, opened
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.kernels.stationary import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
@@ -187,11 +185,11 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _set_fitted(self, result: Fit, rows: UserRows) -> Self:
         """Note what was fitted; all at the end, so that a fit that fails leaves an earlier one."""
-        relevance = feature_relevance(result.posterior, rows.training.inputs, result.settings.seed)
+        relevance = result.posterior.feature_relevance(rows.training.inputs, result.settings.seed)
         self.fit_, self.n_iter_ = result, result.report.steps
         self.x_standardizer_, self.y_standardizer_ = rows.standardizer.x, rows.standardizer.y
         self.noise_unit_, self.single_target_ = rows.standardizer.noise_unit, rows.single_target
-        self.feature_relevance_ = relevance
+        self.feature_relevance_ = relevance.cpu().numpy()
         note_columns(self, rows.training.dimension, rows.names)
         return self
 

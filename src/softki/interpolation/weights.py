@@ -12,6 +12,7 @@ has no cancellation far from the points, so that weights keep their digits at an
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -19,7 +20,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from softki.exceptions import InvalidInputError, InvalidTypeError
-from softki.linalg.distances import Pairs, pairs_between, pairs_gradient
+from softki.linalg.distances import Pairs, pairs_between, pairs_gradient, scaled_gradient
+from softki.linalg.products import linear
 
 
 def interpolation_weights(x: Tensor, z: Tensor, temperature: Tensor | None = None) -> Tensor:
@@ -113,6 +115,58 @@ class Interpolated(Protocol):
 def temperature_gradient(moment: Tensor, temperature: Tensor | None) -> Tensor:
     """∂/∂T by column from Σᵢ x̃ᵢₖ ∂/∂x̃ᵢₖ, with x̃ = x/T: minus the moment, divided by T."""
     return -moment if temperature is None else -moment / temperature
+
+
+class Backend(Protocol):
+    """Interpolation of rows from points z (m, d) at the temperature T, () or (d,)."""
+
+    name: str
+
+    def __init__(self, z: Tensor, temperature: Tensor | None) -> None: ...
+
+    def interpolate(self, x: Tensor) -> Interpolated:
+        """The rows x (n, d) with all that the gradient needs."""
+        ...
+
+    def weights(self, x: Tensor) -> Tensor:
+        """S alone, (n, m), in the precision of x or a higher one."""
+        ...
+
+
+class PlainBackend:
+    """Distances from one matrix product, near pairs recomputed: `softki.linalg.distances`."""
+
+    name = "plain PyTorch"
+
+    def __init__(self, z: Tensor, temperature: Tensor | None) -> None:
+        self._z, self._temperature = z, temperature
+
+    def interpolate(self, x: Tensor) -> Interpolated:
+        """The rows x (n, d) with all that the gradient needs."""
+        return _Plain(*plain_weights(x, self._z, self._temperature), self._temperature)
+
+    def weights(self, x: Tensor) -> Tensor:
+        """S alone, (n, m)."""
+        return plain_weights(x, self._z, self._temperature)[0]
+
+
+@dataclass(frozen=True)
+class _Plain:
+    weights: Tensor
+    pairs: Pairs
+    temperature: Tensor | None
+
+    def times(self, matrix: Tensor) -> Tensor:
+        return linear(self.weights, matrix.T)
+
+    def pull_back(self, gradient: WeightGradient) -> tuple[Tensor, Tensor]:
+        weighted = gradient.full(self.weights).mul_(self.weights)
+        logit_gradient = torch.addcmul(
+            weighted, self.weights, weighted.sum(1, keepdim=True), value=-1
+        )
+        # The logits are −distance, hence the signs.
+        z_gradient, moment = scaled_gradient(self.pairs, logit_gradient)
+        return -z_gradient, temperature_gradient(-moment, self.temperature)
 
 
 class _SoftmaxInterpolation(torch.autograd.Function):

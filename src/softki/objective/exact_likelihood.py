@@ -95,20 +95,18 @@ def gradients(
     return torch.autograd.grad(outputs, parameters, gradients, allow_unused=True)
 
 
-def exact(rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
+def exact(
+    rows: WeightedBatches, K: Tensor, noise_variance: Tensor, factor: Tensor | None = None
+) -> Adjoint:
     """The exact log marginal likelihood of the rows.
 
     For −log p, with μ, P the posterior of u and noise variance β²σᵢ² in row i,
 
         ∂/∂sᵢ = [ P sᵢ − (yᵢ − sᵢᵀμ) μ ] / (β²σᵢ²)
 
-    and ∂/∂K, ∂/∂β² as in `softki.likelihood`.
+    and ∂/∂K, ∂/∂β² as in `softki.likelihood`. The Cholesky factor of K may be given.
     """
-    return exact_with_factor(factorise(K, "the kernel matrix K"), rows, noise_variance)
-
-
-def exact_with_factor(L: Tensor, rows: WeightedBatches, noise_variance: Tensor) -> Adjoint:
-    """The same, given the Cholesky factor L of K."""
+    L = factorise(K, "the kernel matrix K") if factor is None else factor
     statistics = rows.statistics
     size = statistics.count * statistics.targets
     scale = 1 / (noise_variance * size)

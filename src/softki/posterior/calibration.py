@@ -6,8 +6,9 @@ maximising their likelihood with a log-normal prior around the model's own value
 
     Σᵢ ½ [ log sᵢ + (yᵢ − αᵢμᵢ)²/sᵢ ] + ½ [ (log a)² + (log b/β²)² ],   sᵢ = αᵢ a vᵢ + b σᵢ²
 
-which holds a and b back where the held-out rows are few. α is what `softki.posterior.shrinkage`
-keeps of f where its variance is a v; or 1, if the rows have a lower NLL + log RMSE with that.
+which holds a and b back where the held-out rows are few. α is the part of f
+that `share_kept` gives where its variance is a v; or 1, if the rows have a lower NLL + log RMSE
+with that.
 
 Where the model is not quite right, n rows tell less than n rows should: the variance all but
 vanishes where data is dense, and no longer says where the error is; and features that were learned
@@ -33,8 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from softki.metrics import gaussian_nll, half_width, rmse
-from softki.posterior.shrinkage import TARGET_VARIANCE, share_kept
+from softki.metrics import half_width, negative_log_density, rmse
 
 # a and b/β² stay within 1e±6, which the prior alone would not ensure for absurd residuals.
 _LOG_BOUND = math.log(1e6)
@@ -44,6 +44,8 @@ _ROW_WEIGHT_WIDTH = 3.0  # of the prior of log w
 _BELIEVED = 200
 _ALL = 0.995  # where so much of f is kept at all rows, it is not asked whether to shrink
 _FITTED = 4  # k: a and b, held back by their priors, and the choices of each w and of the step
+TARGET_VARIANCE = 1.0
+"""τ², of standardised targets."""
 
 
 class HeldOutRows(NamedTuple):
@@ -192,7 +194,7 @@ def _calibrate(
         by_b = by_s * b if scale is None else by_s * b * scale.square()[:, None]
         gradient = torch.stack([by_a.mean(), by_b.mean()]) + now / y.numel()
         raw.grad = gradient * (1 - (now / _LOG_BOUND).square())  # tanh' = 1 − tanh²
-        return gaussian_nll(residual, s) + prior(now)
+        return negative_log_density(residual, s).mean() + prior(now)
 
     torch.optim.LBFGS([raw], max_iter=50, line_search_fn="strong_wolfe").step(loss)
     found, minimum = logs(), float(loss())
@@ -213,3 +215,25 @@ def _residual_and_variance(
     unit = torch.ones_like(v) if scale is None else scale.double()[:, None].square()
     share = torch.ones_like(v) if target_variance is None else share_kept(v, target_variance)
     return unseen.target.double() - share * unseen.mean.double(), share * v + b * unit
+
+
+def share_kept(variance: Tensor, target_variance: Tensor | float) -> Tensor:
+    """α, the part of f that is kept where its variance is v: f is no larger than targets are.
+
+    Weights average the values u of many points, so that the variance of u is many times that of f.
+    Where one point has much of the weight, and few rows, little is averaged: there the posterior
+    may be uncertain by many standard deviations of the target, and its mean as wild. But the target
+    has variance τ² = 1, once standardised. So f is shrunk towards its mean over all rows, zero,
+
+        α(x) = (1 + v(x)²/τ⁴)^(−½),   mean αμ,   variance αv ≤ τ²,   cov(f(x), f(x')) √α(x) √α(x')
+
+    where N(μ, v) is what the posterior says of s(x)ᵀu. Where v is small, α is 1 − v²/2τ⁴, and
+    nothing changes; τ²/(τ² + v), as if f(x) ~ N(0, τ²) had been known besides, would also shrink
+    what rows have shown. Whether to shrink is decided on held-out rows.
+
+    Example:
+        >>> share_kept(torch.tensor([0.0, 0.75, 1e30]), 1.0)
+        tensor([1.0000e+00, 8.0000e-01, 1.0000e-30])
+    """
+    limit = torch.as_tensor(target_variance, dtype=variance.dtype, device=variance.device)
+    return limit / torch.hypot(limit, variance)

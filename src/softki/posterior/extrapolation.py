@@ -5,9 +5,10 @@ that grows with the distance from the data. With D(x) the distance from x/T to t
 
     f(x) = [s(x)ᵀu] + √(1 − κ(x)²) g(x),   κ(x) = ρ((D(x) − R)₊/ℓ),   ρ(r) = (1 + √3 r) exp(−√3 r),
 
-where [ ] is what `softki.posterior.shrinkage` leaves, and g is a Gaussian process with mean 0, the
-variance 1 of the standardised target, and the correlation ρ(‖x/T − x'/T‖/ℓ). The reach R and the
-width ℓ of the edge come from the training rows. Within the reach κ is 1, and nothing changes.
+where [ ] is what `share_kept` (`softki.posterior.calibration`) leaves, and g is a Gaussian process
+with mean 0, the variance 1 of the standardised target, and the correlation ρ(‖x/T − x'/T‖/ℓ). The
+reach R and the width ℓ of the edge come from the training rows. Within the reach κ is 1, and
+nothing changes.
 """
 
 from __future__ import annotations

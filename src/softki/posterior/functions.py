@@ -4,14 +4,14 @@
 
 Variances are squared norms and cannot be negative. A draw of u is a whole function, exact
 everywhere, at the cost of a mean. A calibrated posterior is shrunk where its variance is large
-(`softki.posterior.shrinkage`); beyond the edge of the data, variance, covariance and draws have the
-further term of `softki.posterior.extrapolation`. No cost depends on the number of training rows,
-and predictions are made in chunks.
+(`softki.posterior.calibration.share_kept`); beyond the edge of the data, variance, covariance and
+draws have the further term of `softki.posterior.extrapolation`. No cost depends on the number of
+training rows, and predictions are made in chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -19,14 +19,16 @@ import torch
 from torch import Tensor
 
 from softki.batches import chunk_rows
-from softki.interpolation.weights import interpolation_weights
+from softki.interpolation.weights import check_columns, interpolation_weights, plain_weights
 from softki.linalg.products import linear
 from softki.model import SoftKI
-from softki.posterior.calibration import Calibration
+from softki.posterior.calibration import Calibration, share_kept
 from softki.posterior.extrapolation import WAVES, Edge, waves
-from softki.posterior.shrinkage import share_kept
 from softki.solvers import Solution
 from softki.validation.tables import as_tensor
+
+# Rows on which the relevance of columns is measured, at most.
+_RELEVANCE_ROWS = 2000
 
 
 class Deviation(NamedTuple):
@@ -61,16 +63,13 @@ class Function:
         The result of a chunk is copied to its place at once: if all were kept until the end, they
         would lie between the freed temporaries, and that memory could not be used again.
         """
-        if not isinstance(x, Tensor):
-            x = as_tensor(x, "x")
-        points = self.posterior.points
-        size = chunk_rows(max(points.shape), points.device)
-        first, *others = x.split(size)
-        values = apply(first.to(points))
-        result = values.new_empty(len(x), *values.shape[1:])
-        result[: len(first)] = values
-        for start, part in zip(range(size, len(x), size), others, strict=True):
-            result[start : start + size] = apply(part.to(points))
+        result: Tensor | None = None
+        for rows, part in self.posterior.chunks(x):
+            values = apply(part)
+            if result is None:
+                result = values.new_empty(len(x), *values.shape[1:])
+            result[rows] = values
+        assert result is not None
         return result
 
     def _values(self, x: Tensor) -> Tensor:
@@ -132,7 +131,7 @@ class Posterior:
         mean_coefficients: μ, (m, t).
         root: (r, m), with cov(u | y) = rootᵀ root.
         noise_variance: variance of y given f, where σ² = 1.
-        target_variance: τ² of `softki.posterior.shrinkage`; None for no shrinkage.
+        target_variance: τ² of `share_kept`; None for no shrinkage.
         reach, width: distance at which the data ends, and width of its edge, see
             `softki.posterior.extrapolation`; None for no edge.
 
@@ -206,16 +205,14 @@ class Posterior:
 
     def predict(self, x: Any) -> tuple[Tensor, Tensor]:
         """Mean (n, t) and variance of f (n,) at the rows of x (n, d)."""
-
-        def moments(part: Tensor) -> Tensor:
+        mean = self.root.new_empty(len(x), self.mean_coefficients.shape[1])
+        variance = self.root.new_empty(len(x))
+        for rows, part in self.chunks(x):
             weights = self._weights(part)
             rooted, shrinkage = self._rooted(weights)
-            mean = shrinkage[:, None] * (weights @ self.mean_coefficients)
-            variance = rooted.square().sum(1) + self._novelty(part, weights).square()
-            return torch.cat([mean, variance[:, None]], 1)
-
-        result = self.mean.map(x, moments)
-        return result[:, :-1], result[:, -1]
+            mean[rows] = shrinkage[:, None] * (weights @ self.mean_coefficients)
+            variance[rows] = rooted.square().sum(1) + self._novelty(part, weights).square()
+        return mean, variance
 
     def variance(self, x: Any) -> Tensor:
         """var f(x) = α ‖root·s(x)‖² + 1 − κ², (n,)."""
@@ -255,9 +252,39 @@ class Posterior:
         deviation = Deviation(coefficients, beyond)
         return Function(self, self.mean_coefficients[:, None], deviation)
 
+    def feature_relevance(self, x: Tensor, seed: int = 0) -> Tensor:
+        """The root mean square of ∂mean/∂xₖ over rows and targets, by column, summing to one.
+
+        T enters through the weights and the lengthscales through the posterior. Unlike 1/(Tₖℓₖ) it
+        also sees a column whose effect is linear, for which both are large. Where the mean is
+        constant, all columns have the same share.
+
+        Args:
+            x: standardised rows (n, d), of which a random sample is looked at.
+            seed: seed of the sample.
+        """
+        generator = torch.Generator("cpu").manual_seed(seed)
+        rows = torch.randperm(len(x), generator=generator, device="cpu")[:_RELEVANCE_ROWS]
+        gradient = self.mean.gradient(x[rows.to(x.device)])  # (n, t, d)
+        relevance = gradient.square().mean((0, 1)).sqrt()
+        total = relevance.sum()
+        equal = torch.full_like(relevance, 1 / len(relevance))
+        return torch.where(total > 0, relevance / total, equal)
+
+    def chunks(self, x: Any) -> Iterator[tuple[slice, Tensor]]:
+        """The rows of x (n, d) chunk by chunk, in the precision and on the device of the points."""
+        rows = x if isinstance(x, Tensor) else as_tensor(x, "x")
+        size = chunk_rows(max(self.points.shape), self.points.device)
+        for start in range(0, len(rows), size):
+            part = slice(start, start + size)
+            yield part, rows[part].to(self.points)
+
     def _weights(self, x: Tensor) -> Tensor:
         """s(x), (n, m)."""
-        return interpolation_weights(x, self.points, self.temperature)
+        if x.requires_grad:
+            return interpolation_weights(x, self.points, self.temperature)
+        check_columns(x, self.points)
+        return plain_weights(x, self.points, self.temperature)[0]
 
     def _rooted(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """√α root·s(x), (n, r), whose products are covariances, and α(x), (n,)."""

@@ -233,7 +233,7 @@ def _moments(
 
 
 def _share(build: _Builder, variance: str, target_variance: Tensor) -> str:
-    """α (n, 1), as in `softki.posterior.shrinkage`."""
+    """α (n, 1), as `softki.posterior.calibration.share_kept` gives it."""
     limit = build.constant("target_variance", target_variance)
     ratio = build.add("Div", "variance_ratio", variance, limit)
     square = build.add("Mul", "variance_ratio_square", ratio, ratio)

@@ -21,8 +21,7 @@ from softki.training.data import InMemoryRows, Split, hash_order
 from softki.training.inference import HeldOutPosterior, Predictions, calibration_by
 from softki.training.initialization import new_report, start
 from softki.training.model_selection import Trained, trainer_for
-from softki.training.report import Callback, Event, FitReport, HeldOut
-from softki.training.runtime import timed
+from softki.training.report import Callback, Event, FitReport, HeldOut, timed
 from softki.training.settings import FitSettings
 
 

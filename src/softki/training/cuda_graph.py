@@ -19,15 +19,15 @@ from torch import Tensor
 
 from softki.batches import Batch, Data, Minibatches
 from softki.features import WeightedBatches
-from softki.interpolation.backends import Backend, PlainBackend, backend_for, why_plain
+from softki.interpolation.backends import backend_for, why_plain
+from softki.interpolation.weights import Backend, PlainBackend
 from softki.kernels.stationary import KERNELS
 from softki.linalg.cuda import side_stream
 from softki.model import SoftKI
-from softki.objective.exact_likelihood import Adjoint, add_gradients, exact_with_factor, gradients
+from softki.objective.exact_likelihood import Adjoint, add_gradients, exact, gradients
 from softki.solvers import factorise
 from softki.training.data import InMemoryRows, TrainingData
-from softki.training.optimizer import set_rate
-from softki.training.trainer import Outcome, Trainer
+from softki.training.trainer import Outcome, Trainer, set_rate
 
 # Steps outside the graph before it is captured: libraries set themselves up, Adam its state.
 _WARM_UP = 3
@@ -201,7 +201,7 @@ def overlapped_backward(model: SoftKI, batches: Sequence[Batch]) -> Adjoint:
         L = factorise(K.detach(), "the kernel matrix K")
     _ = rows.statistics
     join_factor()
-    adjoint = exact_with_factor(L, rows, noise_variance.detach())
+    adjoint = exact(rows, K.detach(), noise_variance.detach(), L)
     parameters = [p for p in model.parameters() if p.requires_grad]
     with side_stream(device) as join_kernel:
         of_kernel = gradients(parameters, [(K, adjoint.kernel())])

@@ -7,7 +7,8 @@ are scored by process 0. No other module of training knows that there are severa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -16,8 +17,7 @@ from softki.batches import Batch, Data
 from softki.exceptions import InvalidInputError, NumericalError
 from softki.features import WeightedBatches
 from softki.interpolation.backends import backend_for
-from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, backward, exact
-from softki.statistics import GramStatistics
+from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, exact
 from softki.training.report import HeldOut
 from softki.training.shared_batches import SharedBatches
 from softki.training.trainer import Outcome, Trainer
@@ -35,6 +35,7 @@ class DistributedTrainer(Trainer):
         super().__init__(*arguments, **named)
         assert self.data.processes is not None
         self.processes = self.data.processes
+        self.weighted = partial(SharedBatches, processes=self.processes)
         self.processes.copy_from_first(list(self.model.state_dict().values()))
         if self.data.device.type == "cuda":
             name = backend_for(self.data.inputs, len(self.model.points)).name
@@ -44,16 +45,6 @@ class DistributedTrainer(Trainer):
         """Train, and restore the best parameters, as `Trainer.run` does."""
         with self.processes.deferring_interrupts():
             super().run(save)
-
-    def gradient(self, batches: Iterable[Batch]) -> Adjoint:
-        """Add the gradient of the loss on the rows of a step, of all processes."""
-        rows = SharedBatches(self.model, batches, self.processes)
-        _ = rows.statistics  # all wait for it, whatever may fail in one of them
-        try:
-            return backward(self.model, rows, self.objective)
-        except NumericalError:
-            rows.give_up()
-            raise
 
     def _note(self, step: int, outcome: Outcome, scores: HeldOut | None) -> None:
         try:
@@ -87,10 +78,10 @@ class DistributedTrainer(Trainer):
             raise NumericalError(scores)
         return scores
 
-    def _statistics_of_sample(self, sample: Data) -> GramStatistics:
+    def _chunks(self, sample: Data) -> Sequence[Batch]:
+        """The part of a sample that this process looks at."""
         own = sample.take(self.processes.share_of(len(sample)))
-        chunks = Data(*own).chunks(len(self.model.points)) or [own]
-        return SharedBatches(self.model, chunks, self.processes).statistics
+        return super()._chunks(Data(*own)) or [own]
 
     def _objective(self, objective: str | Objective) -> Objective:
         check_shared_objective(objective)
@@ -109,10 +100,14 @@ def check_shared_objective(objective: str | Objective) -> None:
 
 
 def _exact_or_none(rows: WeightedBatches, K: Tensor, noise_variance: Tensor) -> Adjoint:
+    """The exact objective; where it fails in one process, all skip the step."""
+    assert isinstance(rows, SharedBatches)
+    _ = rows.statistics  # all wait for it, whatever may fail in one of them
     try:
         adjoint = exact(rows, K, noise_variance)
         if not all(bool(part().isfinite().all()) for part in (adjoint.kernel, adjoint.noise)):
             raise NumericalError("the exact gradient is not finite")
     except NumericalError as error:
+        rows.give_up()
         raise NumericalError(f"{error} (several processes have no fallback)") from error
     return adjoint

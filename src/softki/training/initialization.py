@@ -20,8 +20,7 @@ from softki.model import SoftKI
 from softki.statistics import SquareRootStatistics
 from softki.training.data import Chunked, TrainingData
 from softki.training.refit import refit_scales
-from softki.training.report import FitReport
-from softki.training.runtime import timed
+from softki.training.report import FitReport, timed
 from softki.training.settings import FitSettings
 
 # k-means looks at this many rows for each point, at most.

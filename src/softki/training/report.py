@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import NamedTuple, Self
+
+import torch
 
 from softki.posterior.calibration import Calibration
 
@@ -240,3 +244,13 @@ class FitReport:
 
 def _counted(counter: Counter[str]) -> str:
     return ", ".join(f"{count} × {reason}" for reason, count in counter.items()) or "none"
+
+
+@contextmanager
+def timed(seconds: dict[str, float], stage: str, device: torch.device) -> Iterator[None]:
+    """Record the seconds that the body takes, to the end of its work on the device."""
+    start = time.perf_counter()
+    yield
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    seconds[stage] = time.perf_counter() - start

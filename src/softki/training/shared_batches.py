@@ -12,7 +12,7 @@ from torch import Tensor
 from softki.batches import Batch
 from softki.exceptions import NumericalError
 from softki.features import WeightAdjoint, WeightedBatches
-from softki.interpolation.backends import Backend, PlainBackend
+from softki.interpolation.weights import Backend, PlainBackend
 from softki.model import SoftKI
 from softki.parallel.processes import Processes
 from softki.statistics import GramStatistics, SquareRootStatistics, Statistics, triangular_factor

@@ -24,10 +24,8 @@ from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, ba
 from softki.objective.hutchinson import Hutchinson
 from softki.posterior.functions import Posterior
 from softki.solvers import solve_whitened
-from softki.statistics import GramStatistics
 from softki.training.data import MinibatchesByStep, TrainingData
 from softki.training.inference import Predictions
-from softki.training.optimizer import make_adam, set_rate
 from softki.training.report import Callback, Event, FitReport, HeldOut
 from softki.training.settings import FitSettings
 
@@ -37,6 +35,10 @@ _EVALUATIONS = 24
 _EVALUATION_ROWS = 65_536
 # Skipped steps in a row after which a fit gives up.
 _MAX_SKIPPED = 5
+# Share of the steps in which the learning rate rises to its peak.
+_WARM_UP = 0.05
+# Beyond this many columns, points move less in each.
+_POINT_COLUMNS = 20
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Trainer:
         self.minibatches: MinibatchesByStep | None = None
         if size is not None and size < data.training_count:
             self.minibatches = data.minibatches(size, settings.seed)
+        self.weighted: Callable[[SoftKI, Iterable[Batch]], WeightedBatches] = WeightedBatches
         self.hutchinson: Hutchinson | None = None
         self.objective = self._objective(settings.objective)
         self.best: HeldOut | None = None
@@ -127,7 +130,8 @@ class Trainer:
         set_rate(self.optimizer, self.settings, step)
         self.optimizer.zero_grad()
         try:
-            adjoint = self.gradient(self._batches(step))
+            rows = self.weighted(self.model, self._batches(step))
+            adjoint = backward(self.model, rows, self.objective)
         except NumericalError as error:
             return Outcome(self.report.objective, skipped=self._skip(str(error)))
         log_likelihood = adjoint.log_likelihood()
@@ -143,10 +147,6 @@ class Trainer:
             self.best_state = copy.deepcopy(self.model.state_dict())
         self.optimizer.step()
         return outcome
-
-    def gradient(self, batches: Iterable[Batch]) -> Adjoint:
-        """Add the gradient of the loss on the rows of a step to that of the parameters."""
-        return backward(self.model, batches, self.objective)
 
     @property
     def stretch(self) -> int:
@@ -236,14 +236,15 @@ class Trainer:
         """Scores of the posterior that is given a sample of the training rows."""
         model = self.model
         sample = Data(*self.data.sample(_EVALUATION_ROWS))
-        statistics = self._statistics_of_sample(sample)
+        statistics = self.weighted(model, self._chunks(sample)).statistics
         solution = solve_whitened(model.kernel_matrix(), statistics, model.noise_variance)
         posterior = Posterior.from_solution(model, solution).to(self.data.dtype)
         self.predictions = Predictions.of(posterior, held_out)
         return self.predictions.scores(step)
 
-    def _statistics_of_sample(self, sample: Data) -> GramStatistics:
-        return WeightedBatches(self.model, sample.chunks(len(self.model.points))).statistics
+    def _chunks(self, sample: Data) -> Sequence[Batch]:
+        """The rows of a sample, in chunks."""
+        return sample.chunks(len(self.model.points))
 
     def _batches(self, step: int) -> Iterable[Batch]:
         """The rows of a step, counted from 1."""
@@ -285,3 +286,52 @@ class Trainer:
     def _skip(self, reason: str) -> str:
         self.report.skipped[reason] += 1
         return reason
+
+
+def make_adam(model: SoftKI, settings: FitSettings, device: torch.device) -> torch.optim.Adam:
+    """Adam with one group for the points and one for the rest; `peak` is a group's rate."""
+    others = [parameter for parameter in model.parameters() if parameter is not model.points]
+    on_cuda = device.type == "cuda"
+    groups = []
+    for parameters, peak in (
+        ([model.points], point_rate(settings, model.points.shape[1])),
+        (others, settings.learning_rate),
+    ):
+        lr = torch.tensor(peak, device=device) if on_cuda else peak
+        groups.append({"params": parameters, "lr": lr, "peak": peak})
+    return (
+        torch.optim.Adam(groups, fused=True, capturable=True)
+        if on_cuda
+        else torch.optim.Adam(groups)
+    )
+
+
+def point_rate(settings: FitSettings, columns: int) -> float:
+    """The learning rate of the points' coordinates, at its peak.
+
+    Adam moves every coordinate by about its rate, and so a point by √d times that, while rows of
+    x/T lie about as far apart at every d (`initial_temperature`). So it falls as 1/√d.
+    """
+    if settings.point_learning_rate is not None:
+        return settings.point_learning_rate
+    return settings.learning_rate * min(1.0, math.sqrt(_POINT_COLUMNS / columns))
+
+
+def set_rate(optimizer: torch.optim.Adam, settings: FitSettings, step: int) -> None:
+    """Set the learning rate of a step, counted from 1."""
+    share = _share_of_peak(settings, step - 1)
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):  # as a CUDA graph reads it
+            group["lr"].fill_(share * group["peak"])
+        else:
+            group["lr"] = share * group["peak"]
+
+
+def _share_of_peak(settings: FitSettings, step: int) -> float:
+    if settings.schedule == "constant":
+        return 1.0
+    warm_up = max(1, round(_WARM_UP * settings.steps))
+    if step < warm_up:
+        return (step + 1) / warm_up
+    share = (step - warm_up) / max(1, settings.steps - warm_up)
+    return (1 + math.cos(math.pi * share)) / 2
