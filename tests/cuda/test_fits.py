@@ -25,7 +25,7 @@ from softki.model import SoftKI
 from softki.objective.exact_likelihood import Objective, backward, exact
 from softki.objective.hutchinson import Hutchinson
 from softki.storage import save
-from softki.training import trainer as training
+from softki.training import cuda_graph
 from softki.training.cuda_graph import GraphSteps, IndexedRows
 from softki.training.initialization import initial_points
 from softki.training.trainer import make_adam
@@ -245,7 +245,7 @@ def test_a_graph_makes_the_steps_that_are_made_without(
     assert [event.step for event in events] == list(range(1, 41))
     assert graphed.report.plain_steps == 3  # before the graph is captured
     assert "in a CUDA graph but for 3 step(s)" in str(graphed.report)
-    monkeypatch.setattr(training, "why_not", lambda *arguments: "asked for")
+    monkeypatch.setattr(cuda_graph, "why_not", lambda *arguments: "asked for")
     plain_events: list[Event] = []
     eager = fit(x, y, settings=settings, callbacks=[plain_events.append])
     assert eager.report.backend == "Triton kernels, no CUDA graph: asked for"
