@@ -27,8 +27,8 @@ from softki import SoftKIRegressor
 from softki.data import robot_arm
 
 PACKAGE = str(Path(softki.__file__).parent)
-# Bodies that are no functions of their own.
-INLINE = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<module>", "<lambda>")
+# Modules that import others by their names.
+IMPORTS = ("softki/__init__.py", "softki/_moved.py")
 
 
 class Road:
@@ -38,6 +38,7 @@ class Road:
         self.modules: Counter[str] = Counter()
         self.functions: set[tuple[str, str]] = set()
         self.deepest: list[str] = []
+        self._stacks = threading.local()
 
     def __enter__(self) -> Road:
         threading.setprofile(self._see)
@@ -49,26 +50,30 @@ class Road:
         threading.setprofile(None)
 
     def _see(self, frame: FrameType, event: str, _: Any) -> None:
-        name = frame.f_code.co_filename
-        if event != "call" or not name.startswith(PACKAGE):
+        """Keep the stack of the functions of the package, of each thread; imports do not count."""
+        if event not in ("call", "return"):
             return
-        stack: list[str] = []
-        at: FrameType | None = frame
-        while at is not None:
-            code = at.f_code
-            if code.co_name == "<module>":
-                if code.co_filename.startswith(PACKAGE) and at.f_back is not None:
-                    return  # an import, or a class body of one
-            elif code.co_filename.startswith(PACKAGE) and code.co_name not in INLINE:
-                stack.append(f"{_module(code.co_filename)}.{code.co_qualname}")
-            at = at.f_back
-        if not stack:
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE) or code.co_filename.endswith(IMPORTS):
             return
-        module = _module(name)
+        stack: list[str] = self._stacks.__dict__.setdefault("stack", [])
+        if code.co_name == "<module>":
+            self._stacks.importing = getattr(self._stacks, "importing", 0) + (
+                1 if event == "call" else -1
+            )
+            return
+        if getattr(self._stacks, "importing", 0):
+            return
+        if event == "return":
+            if stack:
+                stack.pop()
+            return
+        module = _module(code.co_filename)
+        stack.append(f"{module}.{code.co_qualname}")
         self.modules[module] += 1
-        self.functions.add((module, frame.f_code.co_qualname))
+        self.functions.add((module, code.co_qualname))
         if len(stack) > len(self.deepest):
-            self.deepest = stack[::-1]
+            self.deepest = list(stack)
 
     def show(self, what: str, with_list: bool) -> None:
         print(

@@ -7,8 +7,7 @@ keeps its weights; several recompute them on every pass, so that memory is O(bat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -63,12 +62,20 @@ class WeightedBatches:
         for batch in self._batches:
             kept = self._kept
             S = self._backend_for(batch.x).weights(batch.x) if kept is None else kept.weights
-            yield Features(S, batch.y.to(S.dtype), batch.noise_std)
+            yield _features(batch, S)
 
     @cached_property
     def statistics(self) -> GramStatistics:
         """Statistics of all rows, in Gram form."""
-        return reduce(add, map(GramStatistics.from_block, self))
+        total: GramStatistics | None = None
+        for batch in self._batches:
+            kept = self._kept
+            S = self._backend_for(batch.x).weights(batch.x) if kept is None else kept.weights
+            part = GramStatistics.from_block(_features(batch, S))
+            total = part if total is None else total + part
+        if total is None:
+            raise InvalidInputError(NO_ROWS)
+        return total
 
     def pull_back(self, gradient: WeightAdjoint) -> list[tuple[Tensor, Tensor]]:
         """Points and temperature, each with its gradient."""
@@ -125,6 +132,10 @@ class WeightedBatches:
         """Sᵀ times (n, c): (m, c), in the precision of the vectors."""
         products = (S.T.to(vectors.dtype) @ vectors[part] for part, (S, *_) in sliced(self))
         return sum(products, vectors.new_zeros(()))
+
+
+def _features(batch: Batch, weights: Tensor) -> Features:
+    return Features(weights, batch.y.to(weights.dtype), batch.noise_std)
 
 
 def sliced(blocks: Iterator[Features] | WeightedBatches) -> Iterator[tuple[slice, Features]]:

@@ -78,11 +78,16 @@ class Statistics(ABC):
             >>> GramStatistics.from_blocks(parts).cross.T
             tensor([[1., 1., 1.]], dtype=torch.float64)
         """
-        parts = map(cls.from_block, blocks)
+        parts = map(cls.from_block, cls._grouped(blocks))
         first = next(parts, None)
         if first is None:
             raise InvalidInputError("no rows were given: statistics need at least one block")
         return reduce(lambda total, part: total + part, parts, first)
+
+    @staticmethod
+    def _grouped(blocks: Iterable[Features]) -> Iterable[Features]:
+        """The blocks in the sizes that they are best added in."""
+        return blocks
 
     @property
     @abstractmethod
@@ -198,10 +203,10 @@ class SquareRootStatistics(Statistics):
         """(m, t), the number of points and of targets."""
         return self.points, self.factor.shape[1] - self.points
 
-    @classmethod
-    def from_blocks(cls, blocks: Iterable[Features]) -> Self:
-        """R of many blocks, several of them at a time where they are small."""
-        return super().from_blocks(_tall(blocks))
+    @staticmethod
+    def _grouped(blocks: Iterable[Features]) -> Iterable[Features]:
+        """Several blocks at a time where they are small."""
+        return _tall(blocks)
 
     @classmethod
     def from_block(cls, block: Features) -> Self:

@@ -66,17 +66,13 @@ def check_columns(x: Tensor, z: Tensor) -> None:
         raise InvalidInputError(f"x must have the shape (n, {z.shape[1]}), got {tuple(x.shape)}")
 
 
-def plain_weights(x: Tensor, z: Tensor, temperature: Tensor | None = None) -> tuple[Tensor, Pairs]:
-    """The weights (n, m) of x (n, d) over z (m, d), and the distances of x/T that give them.
-
-    Neither the arguments are checked nor is the result differentiable.
-    """
-    pairs = pairs_between(x if temperature is None else x / temperature, z)
+def softmax_weights(pairs: Pairs) -> Tensor:
+    """The weights (n, m), given the distances between the rows of x/T and z; no autograd."""
     tiny = torch.finfo(pairs.norm.dtype).tiny  # for a row on a point in the middle of all points
     logits = (pairs.excess / (pairs.distance + pairs.norm.clamp_min(tiny))).neg_()
     rows, columns = pairs.rows, pairs.columns
     logits[rows, columns] = pairs.norm[rows, 0] - pairs.distance[rows, columns]
-    return torch.softmax(logits, dim=1), pairs
+    return torch.softmax(logits, dim=1)
 
 
 class WeightGradient(NamedTuple):
@@ -143,11 +139,13 @@ class PlainBackend:
 
     def interpolate(self, x: Tensor) -> Interpolated:
         """The rows x (n, d) with all that the gradient needs."""
-        return _Plain(*plain_weights(x, self._z, self._temperature), self._temperature)
+        pairs = pairs_between(x if self._temperature is None else x / self._temperature, self._z)
+        return _Plain(softmax_weights(pairs), pairs, self._temperature)
 
     def weights(self, x: Tensor) -> Tensor:
         """S alone, (n, m)."""
-        return plain_weights(x, self._z, self._temperature)[0]
+        scaled = x if self._temperature is None else x / self._temperature
+        return softmax_weights(pairs_between(scaled, self._z))
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,8 @@ class _Plain:
 class _SoftmaxInterpolation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, z: Tensor) -> Tensor:
-        weights, pairs = plain_weights(x, z)
+        pairs = pairs_between(x, z)
+        weights = softmax_weights(pairs)
         ctx.save_for_backward(weights, *pairs)
         return weights
 

@@ -32,7 +32,9 @@ _PAGE, _LONGEST, _BORDER = 4096, 12_288, 8
 
 def convolution_pays(image: Tensor, other: Tensor) -> bool:
     """True where oneDNN does a product of `MANY_PRODUCTS` or more sooner, in full float32."""
-    if not all(A.device.type == "cpu" and A.dtype == torch.float32 for A in (image, other)):
+    if image.device.type != "cpu" or other.device.type != "cpu":
+        return False
+    if image.dtype != torch.float32 or other.dtype != torch.float32:
         return False
     if len(image) < _MANY_PIXELS or image.numel() < _LARGE_IMAGE or not _has_onednn():
         return False

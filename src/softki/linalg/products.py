@@ -188,6 +188,7 @@ def _diagonal_blocks(L: Tensor, size: int) -> Tensor:
     return L.view(count, size, count, size).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
 
 
-def _recorded(*tensors: Tensor) -> bool:
+def _recorded(A: Tensor, B: Tensor | None = None) -> bool:
     """True where autograd records, which products that are written into place do not allow."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    requires = A.requires_grad or (B is not None and B.requires_grad)
+    return torch.is_grad_enabled() and requires

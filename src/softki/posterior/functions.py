@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from softki.batches import chunk_rows
-from softki.interpolation.weights import check_columns, interpolation_weights, plain_weights
+from softki.interpolation.weights import check_columns, interpolation_weights, softmax_weights
+from softki.linalg.distances import pairs_between
 from softki.linalg.products import linear
 from softki.model import SoftKI
 from softki.posterior.calibration import Calibration, share_kept
@@ -284,7 +285,7 @@ class Posterior:
         if x.requires_grad:
             return interpolation_weights(x, self.points, self.temperature)
         check_columns(x, self.points)
-        return plain_weights(x, self.points, self.temperature)[0]
+        return softmax_weights(pairs_between(self._scaled(x), self.points))
 
     def _rooted(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """√α root·s(x), (n, r), whose products are covariances, and α(x), (n,)."""

@@ -151,10 +151,11 @@ class HeldOutPosterior:
 
 
 def calibration_by(judged: Sequence[HeldOutPosterior]) -> Calibration:
-    """What suits the rows which posteriors are judged by, all together."""
-    return calibrate_row_weights(
-        {
-            weight: Predictions.pooled([one.predictions(weight) for one in judged])
-            for weight in ROW_WEIGHTS
-        }
-    )
+    """The calibration that suits the held-out rows of several posteriors, all together."""
+    pooled: dict[float, Predictions] = {}
+    for weight in ROW_WEIGHTS:
+        parts = []
+        for one in judged:
+            parts.append(one.predictions(weight))
+        pooled[weight] = Predictions.pooled(parts)
+    return calibrate_row_weights(pooled)
