@@ -79,17 +79,10 @@ class WeightedBatches:
 
     def pull_back(self, gradient: WeightAdjoint) -> list[tuple[Tensor, Tensor]]:
         """Points and temperature, each with its gradient."""
-        parameters = [p for p in (self._points, self._temperature) if p is not None]
-        if not any(p.requires_grad for p in parameters):
+        parameters = self._parameters()
+        if not parameters:
             return []
-        total = self._pulled_back(gradient)
-        if parameters[-1].ndim == 0:  # one temperature for all columns
-            total[-1] = total[-1].sum()
-        return list(zip(parameters, total, strict=False))
-
-    def _pulled_back(self, gradient: WeightAdjoint) -> list[Tensor]:
-        """∂/∂z (m, d) and ∂/∂T by column (d,), summed over the batches."""
-        total: list[Tensor] = []
+        total: list[Tensor] = []  # ∂/∂z (m, d) and ∂/∂T by column (d,)
         start = 0
         for batch in self._batches:
             part = slice(start, start + len(batch.x))
@@ -97,7 +90,14 @@ class WeightedBatches:
             pulled = [value.double() for value in block.pull_back(gradient(block, batch, part))]
             total = [a + b for a, b in zip(total, pulled, strict=True)] if total else pulled
             start = part.stop
-        return total
+        if total and parameters[-1].ndim == 0:  # one temperature for all columns
+            total[-1] = total[-1].sum()
+        return list(zip(parameters, total, strict=False))
+
+    def _parameters(self) -> list[Tensor]:
+        """Points and temperature, if any of them is to be learned."""
+        parameters = [p for p in (self._points, self._temperature) if p is not None]
+        return parameters if any(p.requires_grad for p in parameters) else []
 
     def _backend_for(self, x: Tensor) -> Backend:
         """The backend, which is the same for all batches; the first one says which it is."""

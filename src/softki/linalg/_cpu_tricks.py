@@ -11,8 +11,6 @@ multiple of 4 kB apart, which share their places in the cache. A matrix with suc
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -36,19 +34,15 @@ def convolution_pays(image: Tensor, other: Tensor) -> bool:
         return False
     if image.dtype != torch.float32 or other.dtype != torch.float32:
         return False
-    if len(image) < _MANY_PIXELS or image.numel() < _LARGE_IMAGE or not _has_onednn():
+    if len(image) < _MANY_PIXELS or image.numel() < _LARGE_IMAGE:
         return False
     if torch.is_grad_enabled() and (image.requires_grad or other.requires_grad):
         return False
-    precision = torch.backends.mkldnn.conv.fp32_precision  # type: ignore[attr-defined]
-    return bool(torch.backends.mkldnn.enabled) and precision in ("none", "ieee")
-
-
-@cache
-def _has_onednn() -> bool:
-    """True where oneDNN is there, tells its precision, and has the instructions that it needs."""
     backend, capability = torch.backends.mkldnn, torch.backends.cpu.get_cpu_capability()
-    return backend.is_available() and hasattr(backend, "conv") and "AVX512" in capability
+    if not hasattr(backend, "conv"):  # before torch 2.9, which does not tell the precision
+        return False
+    is_there = backend.is_available() and bool(backend.enabled) and "AVX512" in capability
+    return is_there and backend.conv.fp32_precision in ("none", "ieee")
 
 
 def convolved(A: Tensor, B: Tensor, bias: Tensor | None) -> Tensor:

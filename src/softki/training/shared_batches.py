@@ -48,21 +48,23 @@ class SharedBatches(WeightedBatches):
         """Statistics of the rows of all processes, in Gram form."""
         return total(GramStatistics.from_blocks(self), self._processes)
 
-    def _pulled_back(self, gradient: WeightAdjoint) -> list[Tensor]:
-        return self._added(super()._pulled_back(gradient))
+    def pull_back(self, gradient: WeightAdjoint) -> list[tuple[Tensor, Tensor]]:
+        """Points and temperature, each with its gradient, added over the processes."""
+        return self._added([value for _, value in super().pull_back(gradient)])
 
     def give_up(self) -> None:
         """Let the other processes, which wait for a gradient, know that there is none."""
         self._added([], failed=True)
 
-    def _added(self, gradients: list[Tensor], failed: bool = False) -> list[Tensor]:
-        """The gradients of all processes, md + d + 1 numbers in one message."""
-        z = self._points.detach()
-        gradients = gradients or [z.new_zeros(z.shape), z.new_zeros(z.shape[1])]
-        *added, failures = self._processes.sum([*gradients, z.new_tensor(float(failed))])
+    def _added(self, gradients: list[Tensor], failed: bool = False) -> list[tuple[Tensor, Tensor]]:
+        """The gradients of all processes, at most md + d + 1 numbers in one message."""
+        parameters = self._parameters()
+        gradients = gradients or [torch.zeros_like(p) for p in parameters]
+        flag = self._points.detach().new_tensor(float(failed))
+        *added, failures = self._processes.sum([*gradients, flag])
         if float(failures) and not failed:
             raise NumericalError(f"{int(failures)} other process(es) had no gradient")
-        return added
+        return list(zip(parameters, added, strict=True))
 
 
 def total(statistics: AnyStatistics, processes: Processes) -> AnyStatistics:
