@@ -69,8 +69,9 @@ class Calibration(NamedTuple):
 
     def residual_and_variance(self, unseen: HeldOutRows, variance: Tensor) -> tuple[Tensor, Tensor]:
         """y − αμ (n, t) and its variance (n, 1), given the variance v of f (n,)."""
-        a, b, limit = self.scale, self.noise_variance, self.target_variance
-        return _residual_and_variance(unseen, variance, a, b, limit)
+        v, limit = self.scale * variance.double()[:, None], self.target_variance
+        share = None if limit is None else share_kept(v, limit)
+        return _residual_and_variance(unseen, v, share, self.noise_variance)
 
     def for_more_rows(self, share: float) -> Self:
         """These numbers for a posterior of more rows, of which those that they suit are a share.
@@ -185,12 +186,13 @@ def _calibrate(
         now = logs()
         a, b = now.exp().tolist()
         b *= noise
-        residual, s = _residual_and_variance(unseen, v[:, 0], a, b, target_variance)
+        share = None if target_variance is None else share_kept(a * v, target_variance)
+        residual, s = _residual_and_variance(unseen, a * v, share, b)
         by_s = (1 - residual.square() / s) / (2 * s)  # (n, t), as the next
         by_a = by_s * a * v
-        if target_variance is not None:
-            cube, ratio = share_kept(a * v, target_variance) ** 3, a * v / target_variance
-            by_a = cube * (by_a + residual / s * mean * ratio.square())
+        if share is not None and target_variance is not None:
+            ratio = a * v / target_variance
+            by_a = share**3 * (by_a + residual / s * mean * ratio.square())
         by_b = by_s * b if scale is None else by_s * b * scale.square()[:, None]
         gradient = torch.stack([by_a.mean(), by_b.mean()]) + now / y.numel()
         raw.grad = gradient * (1 - (now / _LOG_BOUND).square())  # tanh' = 1 − tanh²
@@ -204,16 +206,12 @@ def _calibrate(
 
 
 def _residual_and_variance(
-    unseen: HeldOutRows,
-    variance: Tensor,
-    a: float,
-    b: float,
-    target_variance: float | None,
+    unseen: HeldOutRows, v: Tensor, share: Tensor | None, b: float
 ) -> tuple[Tensor, Tensor]:
-    """y − αμ (n, t) and α·a·v + b·σ² (n, 1)."""
-    v, scale = a * variance.double()[:, None], unseen.noise_std
+    """y − αμ (n, t) and α·v + b·σ² (n, 1), given a·v and α, (n, 1) each."""
+    scale = unseen.noise_std
     unit = torch.ones_like(v) if scale is None else scale.double()[:, None].square()
-    share = torch.ones_like(v) if target_variance is None else share_kept(v, target_variance)
+    share = torch.ones_like(v) if share is None else share
     return unseen.target.double() - share * unseen.mean.double(), share * v + b * unit
 
 
