@@ -6,6 +6,7 @@ from typing import Any
 
 from softki.cli.scoring import noise_std
 from softki.estimator.regressor import SoftKIRegressor
+from softki.estimator.rows import feature_names
 
 
 def fit_summary(estimator: SoftKIRegressor, kernel: str, **more: Any) -> dict[str, Any]:
@@ -19,9 +20,6 @@ def fit_summary(estimator: SoftKIRegressor, kernel: str, **more: Any) -> dict[st
             the whole command.
     """
     report = estimator.fit_report_
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is None:
-        names = [f"x{j}" for j in range(estimator.n_features_in_)]
     held_out = None
     if (best := report.best) is not None:
         held_out = {
@@ -42,7 +40,9 @@ def fit_summary(estimator: SoftKIRegressor, kernel: str, **more: Any) -> dict[st
         "device": report.device,
         "noise_std": noise_std(estimator).tolist(),
         "held_out": held_out,
-        "relevance": dict(zip(map(str, names), estimator.feature_relevance_.tolist(), strict=True)),
+        "relevance": dict(
+            zip(feature_names(estimator), estimator.feature_relevance_.tolist(), strict=True)
+        ),
         "seconds": sum(report.seconds.values()),
         **more,
     }

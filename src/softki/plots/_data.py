@@ -1,4 +1,4 @@
-"""Numbers that displays take from an estimator and its data, checked."""
+"""The numbers that displays take from an estimator and its data, checked."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class DisplayOfPredictions(ABC):
         return cls.from_predictions(*one, target_name=_target_name(y, target), ax=ax, **options)
 
     @classmethod
-    @abstractmethod
     def from_predictions(
         cls,
         y_true: np.ndarray,
@@ -63,6 +62,16 @@ class DisplayOfPredictions(ABC):
 
         The options are those of `plot`.
         """
+        display: Any = cls._of_predictions(y_true, y_pred, y_std, target_name)
+        drawn: Self = display.plot(ax, **options)
+        return drawn
+
+    @classmethod
+    @abstractmethod
+    def _of_predictions(
+        cls, y_true: np.ndarray, y_pred: np.ndarray, y_std: np.ndarray, target_name: str
+    ) -> Self:
+        """The numbers of the picture."""
 
 
 def _mean_and_std(estimator: Any, X: Any) -> tuple[Any, Any]:
@@ -118,14 +127,6 @@ def _target_name(y: Any, target: int) -> str:
     if isinstance(name, str) and name:
         return name
     return "y" if np.ndim(y) < 2 or np.shape(y)[1] == 1 else f"y{target}"
-
-
-def feature_names(estimator: SoftKIRegressor) -> list[str]:
-    """The names of the columns of X, or x0, x1 and so on."""
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is None:
-        return [f"x{k}" for k in range(estimator.n_features_in_)]
-    return [str(name) for name in names]
 
 
 def feature_index(feature: int | str, names: Sequence[str]) -> int:

@@ -61,24 +61,13 @@ class CalibrationDisplay(DisplayOfPredictions):
     target_name: str = "y"
 
     @classmethod
-    def from_predictions(
-        cls,
-        y_true: np.ndarray,
-        y_pred: np.ndarray,
-        y_std: np.ndarray,
-        *,
-        target_name: str = "y",
-        ax: Any = None,
-        **options: Any,
+    def _of_predictions(
+        cls, y_true: np.ndarray, y_pred: np.ndarray, y_std: np.ndarray, target_name: str
     ) -> Self:
-        """Draw for given observations, means and standard deviations of y, (n,) each.
-
-        The options are those of `plot`.
-        """
         residual, std = torch.as_tensor(y_true - y_pred), torch.as_tensor(y_std)
         covered = [coverage(residual, std.square(), level) for level in _LEVELS]
         pit = torch.special.ndtr(residual / std).numpy()
-        return cls(_LEVELS, np.array(covered), pit, target_name).plot(ax, **options)
+        return cls(_LEVELS, np.array(covered), pit, target_name)
 
     def plot(self, ax: Any = None, *, bins: int = 20) -> Self:
         """Draw on two matplotlib axes, or None for a new figure, with so many bins of the PIT."""

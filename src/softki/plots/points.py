@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from softki.estimator.regressor import SoftKIRegressor
+from softki.estimator.rows import feature_names
 from softki.exceptions import InvalidInputError
 from softki.plots._axes import DATA, MISS, one_axes
-from softki.plots._data import checked_softki, feature_names, sample_rows
+from softki.plots._data import checked_softki, sample_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

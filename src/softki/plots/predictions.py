@@ -36,21 +36,10 @@ class RowsDisplay(DisplayOfPredictions, ABC):
     target_name: str = "y"
 
     @classmethod
-    def from_predictions(
-        cls,
-        y_true: np.ndarray,
-        y_pred: np.ndarray,
-        y_std: np.ndarray,
-        *,
-        target_name: str = "y",
-        ax: Any = None,
-        **options: Any,
+    def _of_predictions(
+        cls, y_true: np.ndarray, y_pred: np.ndarray, y_std: np.ndarray, target_name: str
     ) -> Self:
-        """Draw for given observations, means and standard deviations of y, (n,) each.
-
-        The options are those of `plot`.
-        """
-        return cls(y_true, y_pred, y_std, target_name).plot(ax, **options)
+        return cls(y_true, y_pred, y_std, target_name)
 
     def plot(
         self,

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from softki.estimator.rows import feature_names
 from softki.plots._axes import MODEL, one_axes
-from softki.plots._data import checked_softki, feature_names
+from softki.plots._data import checked_softki
 from softki.validation.parameters import check_integer
 
 

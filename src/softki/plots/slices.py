@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from softki.estimator.regressor import SoftKIRegressor
+from softki.estimator.rows import feature_names
 from softki.exceptions import InvalidInputError
 from softki.metrics import half_width
 from softki.plots._axes import ABOVE, CHANCE, DRAW, MODEL, several_axes
@@ -18,7 +19,6 @@ from softki.plots._data import (
     check_index,
     checked_softki,
     feature_index,
-    feature_names,
 )
 from softki.validation.parameters import check_integer
 from softki.validation.tables import as_tensor, check_finite
