@@ -883,7 +883,7 @@ def test_an_interrupt_while_starting_is_one_line(
     def interrupted(_: str) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("softki.cli._is_there", interrupted)
+    monkeypatch.setattr("softki.cli.find_spec", interrupted)
     with pytest.raises(SystemExit) as exit_:
         main()
     assert exit_.value.code == 130

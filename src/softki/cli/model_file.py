@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from softki.cli.console import Console
 from softki.cli.options import MissingChoice, about, usage
 from softki.data.column_kinds import KINDS, is_present
-from softki.data.encoding import Encoded, TableEncoder, missing_message, unseen_messages
+from softki.data.encoding import Encoded, TableEncoder, missing_message
 from softki.data.file_sets import FileSet, TableReader
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
@@ -22,26 +22,34 @@ from softki.validation.inputs import checked_device
 
 
 class EncodedBatches:
-    """The batches of a table and their numbers, with a count of all that is missing or unknown.
+    """Batches of a table and their numbers, with a count of all that is missing or unknown.
 
     Rows with missing values are refused at the end of the table, so that all are counted; after
     the first one, batches are only counted.
 
     Args:
-        model: model file whose encoder is used.
-        reader: reader of the table.
+        encoder: encoder of the inputs.
+        name: name of the table, for messages.
+        batches: record batches of the table.
+        count: number of rows, if it is known, for the bar.
         console: console for the bar and for warnings.
-        targets: columns that have to be there too, and to hold numbers.
+        needed: columns that must not miss a value either.
     """
 
     def __init__(
-        self, model: ModelFile, reader: TableReader, console: Console, targets: Sequence[str] = ()
+        self,
+        encoder: TableEncoder,
+        name: str,
+        batches: Iterable[Any],
+        count: int | None,
+        console: Console,
+        needed: Sequence[str] = (),
     ) -> None:
-        self.encoder, self.reader, self.console = model.encoder, reader, console
-        self.targets = targets
+        self.encoder, self.name, self.console, self.needed = encoder, name, console, needed
+        self._batches, self._count = batches, count
         self.rows = self.incomplete = 0
         self.missing: Counter[str] = Counter()
-        self.unseen: dict[str, Counter[str]] = {}
+        self.unseen: Counter[tuple[str, str]] = Counter()
         self.changed: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[tuple[Any, Encoded, np.ndarray]]:
@@ -49,24 +57,20 @@ class EncodedBatches:
         from tqdm.auto import tqdm
 
         shown = self.console.shows_progress
-        with tqdm(total=self.reader.count, unit="row", unit_scale=True, disable=not shown) as bar:
-            for batch in self.reader:
-                with about(self.reader.name):
+        with tqdm(total=self._count, unit="row", unit_scale=True, disable=not shown) as bar:
+            for batch in self._batches:
+                with about(self.name):
                     encoded, complete = self._encoded(batch)
                 if not self._refused:
                     yield batch, encoded, complete
                 bar.update(len(batch))
         if self._refused:
             raise InvalidInputError(
-                f"{self.reader.name}: {missing_message(self.missing, self.incomplete)}: with "
-                "--missing drop such rows have no prediction, with --missing impute values are "
-                "filled in"
+                f"{self.name}: {missing_message(self.missing, self.incomplete)}: with --missing "
+                "drop such rows have no prediction, with --missing impute values are filled in"
             )
-        for message in (
-            *unseen_messages(self.unseen),
-            *self.encoder.changed_messages(self.changed),
-        ):
-            self.console.warn(f"{self.reader.name}: {message}")
+        for message in self.encoder.warnings(self.unseen, self.changed):
+            self.console.warn(f"{self.name}: {message}")
 
     @property
     def _refused(self) -> bool:
@@ -76,13 +80,12 @@ class EncodedBatches:
         encoded = self.encoder.encode(batch)
         complete = encoded.complete.copy()
         self.missing += encoded.missing
-        self.changed += encoded.changed
-        for name in self.targets:
+        for name in self.needed:
             present = is_present(batch.column(name), name)
             complete &= present
             self.missing += Counter({name: int((~present).sum())})
-        for name, counts in encoded.unseen.items():
-            self.unseen[name] = self.unseen.get(name, Counter()) + counts
+        self.unseen += encoded.unseen
+        self.changed += encoded.changed
         self.rows += len(batch)
         self.incomplete += int((~complete).sum())
         return encoded, complete

@@ -52,7 +52,7 @@ class Pictures:
         """Read the table, and keep all rows or a random sample of them."""
         self.has_target = self.file.names_targets and self.name in data.names
         targets = [self.name] if self.has_target else []
-        self.rows = _sampled(ObservedRows(self.file, data, targets, console))
+        self.rows = _sampled(ObservedRows.of(self.file, data, targets, console))
 
     def possible(self, console: Console) -> list[PictureKind]:
         """The pictures that the data allows; a note says which of them would show nothing."""

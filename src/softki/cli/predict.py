@@ -96,7 +96,8 @@ def predict(
         kept = _kept(keep, files, names, console)
         columns = PredictedColumns(file.estimator, kept, names, std, levels, of.value)
         reader = file.reader(files, kept)
-        batches, schema = EncodedBatches(file, reader, console), columns.schema(reader.schema)
+        batches = EncodedBatches(file.encoder, reader.name, reader, reader.count, console)
+        schema = columns.schema(reader.schema)
         sink = csv_to(sys.stdout.buffer, schema) if output is None else written(output, schema)
         with sink as write:
             for batch, encoded, complete in batches:

@@ -13,11 +13,12 @@ from softki.cli.console import Console, number, share
 from softki.cli.model_file import EncodedBatches, ModelFile
 from softki.cli.options import about
 from softki.data.arrow import pa
-from softki.data.column_kinds import KINDS, kind_of, numbers_of
+from softki.data.column_kinds import KINDS, kind_of
 from softki.data.file_sets import FileSet
 from softki.estimator.regressor import Of, SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.metrics import half_width, negative_log_density
+from softki.streaming.tables import matrix_of
 
 
 class Observed(NamedTuple):
@@ -41,26 +42,46 @@ class Observed(NamedTuple):
 
 
 class ObservedRows:
-    """The complete rows of a table for a model file, a batch at a time.
+    """The complete rows of a table, a batch at a time.
 
-    Known noise is read from the column of the fit. Iterating warns at the end where the noise of
-    rows is unknown and average noise was taken, and raises where no row is complete.
+    Iterating warns at the end where the noise of rows is unknown and average noise was taken, and
+    raises where no row is complete.
 
     Args:
-        file: model file whose encoder is used.
-        data: table.
-        targets: columns of the targets to read; none for inputs alone.
-        console: console for the bar and for warnings.
+        batches: batches of the table, with their encoded inputs.
+        targets: columns of the targets; none for inputs alone.
+        noise: column of the known noise, if there is one.
+        noise_unit: mean of the noise variances of the fit.
     """
 
     def __init__(
-        self, file: ModelFile, data: FileSet, targets: Sequence[str], console: Console
+        self,
+        batches: EncodedBatches,
+        targets: Sequence[str],
+        noise: str | None,
+        noise_unit: float | None,
     ) -> None:
-        self._file, self._data, self._targets, self._console = file, data, targets, console
-        self._noise = [file.noise] if file.noise in data.names else []
-        self._reader = file.reader(data, [*targets, *self._noise])
-        self._batches = EncodedBatches(file, self._reader, console, targets)
+        self._batches, self._targets = batches, targets
+        self._noise, self._noise_unit = noise, noise_unit
         self._unknown = 0  # rows whose noise is not usable
+
+    @classmethod
+    def of(
+        cls, file: ModelFile, data: FileSet, targets: Sequence[str], console: Console
+    ) -> ObservedRows:
+        """The rows of a table for a model file, with the targets of the given names."""
+        noise = file.noise if file.noise in data.names else None
+        others = [*targets, *([] if noise is None else [noise])]
+        reader = file.reader(data, others)
+        with about(data):
+            numbers_in(reader.schema.empty_table(), others)
+        if targets and file.noise != noise:
+            console.warn(
+                f"{data}: has no column {file.noise!r}, the known noise of the fit: the figures "
+                "assume average noise"
+            )
+        encoded = EncodedBatches(file.encoder, data.name, reader, reader.count, console, targets)
+        return cls(encoded, targets, noise, file.estimator.noise_unit_)
 
     @property
     def left_out(self) -> int:
@@ -69,40 +90,26 @@ class ObservedRows:
 
     def __iter__(self) -> Iterator[Observed]:
         """Read the table once."""
-        with about(self._data):
-            numbers_in(self._reader.schema.empty_table(), [*self._targets, *self._noise])
-        count = 0
+        count, name = 0, self._batches.name
         for batch, encoded, complete in self._batches:
-            with about(self._data):
-                y = numbers_in(batch, self._targets)[complete]
-                noise = self._relative_noise(batch, complete)
+            y = numbers_in(batch, self._targets)[complete]
             count += len(y)
-            yield Observed(encoded.table(complete), y, noise)
+            yield Observed(encoded.table(complete), y, self._relative_noise(batch, complete))
         if not count:
-            raise InvalidInputError(f"{self._data}: no row is complete")
-        if self._targets:
-            self._warn_of_unknown_noise()
-
-    def _relative_noise(self, batch: Any, rows: np.ndarray) -> np.ndarray:
-        if not self._noise:
-            return np.ones(int(rows.sum()))
-        variance = numbers_in(batch, self._noise)[rows, 0]
-        usable = np.isfinite(variance) & (variance > 0)
-        self._unknown += int((~usable).sum())
-        return np.where(usable, variance / self._file.estimator.noise_unit_, 1.0)
-
-    def _warn_of_unknown_noise(self) -> None:
-        name = self._file.noise
-        if name is not None and not self._noise:
-            self._console.warn(
-                f"{self._data}: has no column {name!r}, the known noise of the fit: the figures "
-                "assume average noise"
-            )
-        if self._unknown:
-            self._console.warn(
-                f"{self._data}: {name!r} is missing or not positive in {self._unknown} rows: "
+            raise InvalidInputError(f"{name}: no row is complete")
+        if self._targets and self._unknown:
+            self._batches.console.warn(
+                f"{name}: {self._noise!r} is missing or not positive in {self._unknown} rows: "
                 "their figures assume average noise"
             )
+
+    def _relative_noise(self, batch: Any, rows: np.ndarray) -> np.ndarray:
+        if self._noise is None:
+            return np.ones(int(rows.sum()))
+        variance = numbers_in(batch, [self._noise])[rows, 0]
+        usable = np.isfinite(variance) & (variance > 0)
+        self._unknown += int((~usable).sum())
+        return np.where(usable, variance / self._noise_unit, 1.0)
 
 
 Moments = tuple[np.ndarray, np.ndarray]
@@ -182,9 +189,6 @@ class Scores:
 def scores_of(estimator: SoftKIRegressor, rows: Iterable[Observed], data: object) -> Scores:
     """Scores of a fitted estimator at rows that come in batches.
 
-    This is the one rule for scores of rows with targets: of a table for a model file (the
-    batches of `ObservedRows`), and of the test rows of a fit.
-
     Args:
         estimator: fitted estimator.
         rows: complete rows, whose noise is relative to `noise_unit_` of the estimator.
@@ -224,7 +228,4 @@ def numbers_in(table: Any, names: Sequence[str]) -> np.ndarray:
                 f"column {name!r} holds {KINDS[kind].plural}, and softki is for regression, where "
                 "targets and noise variances are numbers"
             )
-    numbers = np.empty((len(table), len(names)))
-    for position, name in enumerate(names):
-        numbers[:, position] = numbers_of(table.column(name), "number")
-    return numbers
+    return matrix_of(table, names).astype(np.float64)

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from softki.cli.columns import (
-    MISSING_HELP,
-    NO_COLUMN,
-    ONE_ROW,
-    ColumnChoice,
-    check_parts,
-    tell_columns,
-    tell_dropped,
-    tell_test_rows,
-)
+from softki.cli.columns import ColumnChoice
 from softki.cli.console import Console
-from softki.cli.options import about
-from softki.cli.scoring import Scores, numbers_in, observed_moments
+from softki.cli.model_file import EncodedBatches
+from softki.cli.options import UsageError, about
+from softki.cli.scoring import ObservedRows, numbers_in, scores_of
 from softki.cli.survey import Survey, TestRows, placed_batches
 from softki.data.arrow import pa
-from softki.data.encoding import Encoded, Missing, TableEncoder
+from softki.data.encoding import Missing, TableEncoder
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.streaming import Source
 from softki.streaming.blocks import RawRows
 from softki.streaming.source import Files
 from softki.streaming.tables import TablePart, matrix_of
+
+_MISSING_HELP = (
+    "--missing drop leaves such rows out, --missing impute fills in inputs with medians and most "
+    "frequent categories"
+)
+_ONE_ROW = "there is one row to fit to, and at least two are needed"
+_NO_COLUMN = "no column is left that could tell rows apart"
 
 
 class TrainingRows:
@@ -65,25 +64,25 @@ class TrainingRows:
         self._files.check_unchanged()
         with about(choice.data):
             self.encoder = self._learned(missing)
-        tell_columns(self.encoder, self._survey.missing, self._survey.encoder.hints, console)
+        self._tell_columns()
         self.source = self._encoded_source()
-        self._scores = Scores(len(choice.targets))
+        self._tested = 0
 
     @property
     def dropped(self) -> int:
         """Rows that were left out, as something was missing; known after the fit and its test."""
-        return self._survey.rows - len(self.source) - self._scores.rows
+        return self._survey.rows - len(self.source) - self._tested
 
     def tested(self, estimator: SoftKIRegressor) -> list[dict[str, Any]] | None:
         """The figures of the fitted estimator on test rows, a target each."""
         if estimator.fit_report_.is_streamed:
             self._console.note(f"{self._survey.rows} rows were read in batches, anew in every pass")
-        if self._test.share:
-            self._score(estimator)
-        tell_dropped(self.dropped, self._survey.rows, self._console)
-        if not self._test.share:
-            return None
-        return [{"rows": self._scores.rows, **figures} for figures in self._scores.figures()]
+        figures = self._scores(estimator) if self._test.share else None
+        if self.dropped:
+            self._console.note(
+                f"{self.dropped} of {self._survey.rows} rows are left out, as values are missing"
+            )
+        return figures
 
     def _learned(self, missing: Missing) -> TableEncoder:
         """The encoder, once it is clear that it has something to encode."""
@@ -92,10 +91,14 @@ class TrainingRows:
             raise InvalidInputError("has no rows")
         if not survey.with_target:
             raise InvalidInputError("no row has a target")
-        check_parts(survey.known - survey.tested, survey.tested, self._test.share)
+        if self._test.share and not 0 < survey.tested < survey.known:
+            raise UsageError(
+                f"--test {self._test.share:g} of {survey.known} rows leaves none to fit or none to "
+                "test"
+            )
         encoder = TableEncoder.of_survey(survey.encoder, missing)
         if not encoder.columns:
-            raise InvalidInputError(ONE_ROW if survey.encoder.rows == 1 else NO_COLUMN)
+            raise InvalidInputError(_ONE_ROW if survey.encoder.rows == 1 else _NO_COLUMN)
         needed = [*encoder.inputs, *self._choice.others]
         counts = {name: survey.missing[name] for name in needed if survey.missing[name]}
         if missing == "refuse" and counts:
@@ -103,9 +106,24 @@ class TrainingRows:
             first = next(iter(counts))
             raise InvalidInputError(
                 f"values are missing ({where}), that of {first!r} first in "
-                f"{survey.places[first]}: {MISSING_HELP}"
+                f"{survey.places[first]}: {_MISSING_HELP}"
             )
         return encoder
+
+    def _tell_columns(self) -> None:
+        """Note the encoding of columns that are no plain numbers, or were filled in or left out."""
+        encoder, survey = self.encoder, self._survey
+        hints = survey.encoder.hints
+        for column in encoder.columns:
+            filled = survey.missing[column.name] if encoder.missing == "impute" else 0
+            note = f"; {hints[column.name]}" if column.name in hints else ""
+            if filled:
+                fill = repr(column.fill) if isinstance(column.fill, str) else f"{column.fill:g}"
+                note = f", {filled} missing filled in with {fill}{note}"
+            if column.kind != "number" or filled:
+                self._console.note(f"column {column.name!r}: {column}{note}")
+        for name, reason in encoder.left_out.items():
+            self._console.note(f"column {name!r}: left out, it {reason}")
 
     def _encoded_source(self) -> Source:
         choice, survey = self._choice, self._survey
@@ -149,27 +167,21 @@ class TrainingRows:
         encoded = self.encoder.encode(batch)
         return np.ascontiguousarray(encoded.values, dtype=kept), encoded.complete
 
-    def _score(self, estimator: SoftKIRegressor) -> None:
-        """Predict the test rows, in one more pass."""
+    def _scores(self, estimator: SoftKIRegressor) -> list[dict[str, Any]]:
+        """The figures of the test rows, a target each, from one more pass over the table."""
+        choice = self._choice
+        batches = EncodedBatches(
+            self.encoder, "test rows", self._test_batches(), None, self._console, choice.others
+        )
+        rows = ObservedRows(batches, choice.targets, choice.noise, estimator.noise_unit_)
+        scores = scores_of(estimator, rows, choice.data)
+        self._files.check_unchanged()
+        self._tested = scores.rows
+        return [{"rows": scores.rows, **figures} for figures in scores.figures()]
+
+    def _test_batches(self) -> Iterator[Any]:
         constants = [column.name for column in self.encoder.constants]
         columns = [*self.encoder.inputs, *constants, *self._choice.others]
-        unseen: dict[str, Counter[str]] = {}
-        changed: Counter[str] = Counter()
         for rows in placed_batches(self._parts, columns):
             tested = self._test.mask(rows.position, len(rows.batch))
-            with about(rows.part.path):
-                encoded = self._add_scores(estimator, rows.batch.filter(pa.array(tested)))
-            changed += encoded.changed
-            for name, counts in encoded.unseen.items():
-                unseen[name] = unseen.get(name, Counter()) + counts
-        self._files.check_unchanged()
-        tell_test_rows(self.encoder, unseen, changed, self._console)
-
-    def _add_scores(self, estimator: SoftKIRegressor, batch: Any) -> Encoded:
-        choice, encoded = self._choice, self.encoder.encode(batch)
-        numbers = numbers_in(batch, choice.others)
-        complete = encoded.complete & np.isfinite(numbers).all(1)
-        y, noise = np.split(numbers[complete], [len(choice.targets)], axis=1)
-        relative = noise[:, 0] / estimator.noise_unit_ if choice.noise else np.ones(len(y))
-        self._scores.add(y, *observed_moments(estimator, encoded.table(complete), relative))
-        return encoded
+            yield rows.batch.filter(pa.array(tested))
