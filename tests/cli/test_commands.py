@@ -22,7 +22,7 @@ from softki.cli import main
 from softki.cli.app import run
 from softki.cli.scoring import Scores
 from softki.cli.survey import TestRows
-from softki.data import readers, scans
+from softki.data import file_sets, scans
 from softki.data.datasets import split_indices
 from softki.data.encoding import TableEncoder
 from softki.data.file_sets import FileSet
@@ -448,7 +448,7 @@ def test_every_format_gives_the_same_predictions_in_batches(
         return predict(self, X, **options)
 
     assert cli("predict price.softki test.csv -o whole.csv --quantiles 0.1")[0] == 0
-    monkeypatch.setattr(readers, "BATCH_ROWS", 32)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 32)
     monkeypatch.setattr(scans, "CSV_BYTES", 1024)
     monkeypatch.setattr(softki.SoftKIRegressor, "predict", counted)
     for output in ("out.csv", "out.csv.gz", "out.parquet", "out.arrow"):
@@ -556,7 +556,7 @@ def test_a_failing_batch_leaves_no_output(
 def test_unknown_categories_are_counted_over_all_batches(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "BATCH_ROWS", 32)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 32)
     table = houses(150, 1)
     city = pa.array(["Bonn" if i % 2 else "Oslo" for i in range(150)]).dictionary_encode()
     pq.write_table(table.set_column(2, "city", city), folder / "bonn.parquet")
@@ -691,7 +691,7 @@ def test_pictures_of_a_large_table_show_a_random_sample(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("softki.cli.pictures.MAX_ROWS", 40)
-    monkeypatch.setattr(readers, "BATCH_ROWS", 32)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 32)
     drawn = spy_on(monkeypatch, softki.plots.PredictionDisplay, "from_predictions")
     assert cli("plot price.softki test.parquet -k prediction -o p.png")[0] == 0
     y, mean, _ = drawn[0]

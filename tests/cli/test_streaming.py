@@ -21,7 +21,7 @@ import softki.cli.fit
 import softki.estimator.rows
 from softki.cli.app import run
 from softki.cli.survey import TestRows
-from softki.data import readers, scans
+from softki.data import file_sets, scans
 from softki.data.encoding import TableEncoder
 from softki.streaming import blocks as rows
 from softki.streaming.source import Source
@@ -38,7 +38,7 @@ def _always_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also small tables, in small blocks."""
     monkeypatch.setattr(softki.estimator.rows, "IN_MEMORY_BYTES", -1)
     monkeypatch.setattr(scans, "CSV_BYTES", 20_000)
-    monkeypatch.setattr(readers, "BATCH_ROWS", 700)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 700)
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
     torch.set_num_threads(1)
 

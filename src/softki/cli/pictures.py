@@ -16,7 +16,7 @@ from softki.cli.model_file import ModelFile
 from softki.cli.options import PictureKind, UsageError, about
 from softki.cli.scoring import Observed, ObservedRows, observed_moments
 from softki.data.file_sets import FileSet
-from softki.data.readers import suggestion
+from softki.data.scans import suggestion
 from softki.exceptions import InvalidInputError
 
 # Of a larger table, a random sample of so many rows is drawn.

@@ -16,7 +16,7 @@ from softki.cli.scoring import numbers_in
 from softki.data.column_kinds import is_present
 from softki.data.encoder_survey import EncoderSurvey, columns_with_values
 from softki.data.encoding import Missing
-from softki.data.readers import FilePart
+from softki.data.scans import FilePart
 from softki.exceptions import InvalidInputError
 from softki.streaming.blocks import block_rows
 from softki.training.data import row_hash
