@@ -21,7 +21,7 @@ from softki.cli.options import (
     listed,
     usage,
 )
-from softki.cli.process_group import in_process_group, launched_rank
+from softki.cli.process_group import launched_rank, process_group
 
 if TYPE_CHECKING:
     from softki.data.encoding import TableEncoder
@@ -37,7 +37,7 @@ Examples:
 """
 
 
-@in_process_group
+@process_group()
 def fit(
     data: DataArgument,
     target: Annotated[
@@ -109,7 +109,7 @@ def fit(
     fit together: torchrun --nproc-per-node 2 -m softki fit …
     """
     from softki.cli.columns import ColumnChoice
-    from softki.cli.summary import fit_summary
+    from softki.cli.model_file import fit_summary
     from softki.cli.training_rows import TrainingRows
     from softki.data.file_sets import FileSet
     from softki.estimator.regressor import SoftKIRegressor

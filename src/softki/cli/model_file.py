@@ -16,6 +16,7 @@ from softki.data.column_kinds import KINDS, is_present
 from softki.data.encoding import Encoded, TableEncoder, missing_message
 from softki.data.file_sets import FileSet, TableReader
 from softki.estimator.regressor import SoftKIRegressor
+from softki.estimator.rows import feature_names
 from softki.exceptions import InvalidInputError
 from softki.storage import load_with_metadata
 from softki.validation.inputs import checked_device
@@ -155,3 +156,48 @@ def _types_of_others(
         for name in others
         if name not in inputs
     }
+
+
+def fit_summary(estimator: SoftKIRegressor, kernel: str, **more: Any) -> dict[str, Any]:
+    """The facts of a fit, in JSON.
+
+    Args:
+        estimator: fitted estimator.
+        kernel: name of its kernel.
+        **more: facts that the estimator does not know: the names of the file, its targets and its
+            noise column, the number of dropped rows, the scores on test rows, and the seconds of
+            the whole command.
+    """
+    report = estimator.fit_report_
+    held_out = None
+    if (best := report.best) is not None:
+        held_out = {
+            "rows": report.judged_rows,
+            "rmse": best.rmse,
+            "nll": best.calibration.nll,
+            "units": report.units,
+        }
+    unknown = {"data": None, "targets": None, "dropped_rows": 0, "noise_column": None, "test": None}
+    return {
+        **unknown,
+        "rows": report.rows,
+        "points": report.points,
+        "kernel": kernel,
+        "steps": report.steps,
+        "planned_steps": report.planned_steps,
+        "stopped": report.stopped,
+        "device": report.device,
+        "noise_std": noise_std(estimator).tolist(),
+        "held_out": held_out,
+        "relevance": dict(
+            zip(feature_names(estimator), estimator.feature_relevance_.tolist(), strict=True)
+        ),
+        "seconds": sum(report.seconds.values()),
+        **more,
+    }
+
+
+def noise_std(estimator: SoftKIRegressor) -> np.ndarray:
+    """Standard deviation of average noise in each target (t,), in its units."""
+    standardised = float(estimator.fit_.posterior.noise_variance) ** 0.5
+    return np.asarray(standardised * estimator.y_standardizer_.scale)

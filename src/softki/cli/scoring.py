@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from softki.cli.console import Console, number, share
-from softki.cli.model_file import EncodedBatches, ModelFile
+from softki.cli.model_file import EncodedBatches, ModelFile, noise_std
 from softki.cli.options import about
 from softki.data.arrow import pa
 from softki.data.column_kinds import KINDS, kind_of
@@ -137,12 +137,6 @@ def observed_moments(estimator: SoftKIRegressor, x: Any, relative_noise: np.ndar
     """
     mean, std = moments(estimator, x, of="f")
     return mean, np.sqrt(std**2 + relative_noise[:, None] * noise_std(estimator) ** 2)
-
-
-def noise_std(estimator: SoftKIRegressor) -> np.ndarray:
-    """Standard deviation of average noise in each target (t,), in its units."""
-    standardised = float(estimator.fit_.posterior.noise_variance) ** 0.5
-    return np.asarray(standardised * estimator.y_standardizer_.scale)
 
 
 LEVELS = (0.5, 0.8, 0.95)

@@ -162,31 +162,22 @@ class _Sample:
     def __init__(self, width: int) -> None:
         self._capacity = max(1, min(_SAMPLE_ROWS, _SAMPLE_NUMBERS // max(1, width)))
         self._limit = np.uint64(2**64 - 1)
-        self._kept = [(np.empty(0, np.uint64), np.empty((0, width)))]  # keys, numbers
-        self._count = 0
+        self._keys, self._numbers = np.empty(0, np.uint64), np.empty((0, width))
 
     def add(self, start: int, numbers: np.ndarray) -> None:
         """Look at more rows (n, c), whose first is row `start`."""
         keys = np.arange(start, start + len(numbers), dtype=np.uint64) * _GOLDEN
         chosen = keys <= self._limit
-        self._kept.append((keys[chosen], numbers[chosen]))
-        self._count += int(chosen.sum())
-        if self._count > 1.25 * self._capacity:
-            self._drop()
+        self._keys = np.append(self._keys, keys[chosen])
+        self._numbers = np.append(self._numbers, numbers[chosen], axis=0)
+        while len(self._keys) > self._capacity:
+            self._limit //= np.uint64(2)
+            chosen = self._keys <= self._limit
+            self._keys, self._numbers = self._keys[chosen], self._numbers[chosen]
 
     def column(self, number: int) -> np.ndarray:
         """The sampled numbers of a column."""
-        self._drop()
-        return self._kept[0][1][:, number]
-
-    def _drop(self) -> None:
-        """Join what is kept, and drop the rows beyond the capacity."""
-        keys, numbers = map(np.concatenate, zip(*self._kept, strict=True))
-        while len(keys) > self._capacity:
-            self._limit //= np.uint64(2)
-            chosen = keys <= self._limit
-            keys, numbers = keys[chosen], numbers[chosen]
-        self._kept, self._count = [(keys, numbers)], len(keys)
+        return self._numbers[:, number]
 
 
 class Encodings(NamedTuple):
