@@ -21,7 +21,7 @@ import softki.storage.estimator_file
 from softki.cli import main
 from softki.cli.app import run
 from softki.cli.scoring import Scores
-from softki.cli.survey import TestRows
+from softki.cli.survey import rows_to_test
 from softki.data import file_sets, scans
 from softki.data.datasets import split_indices
 from softki.data.encoding import TableEncoder
@@ -167,7 +167,7 @@ def test_json_of_a_fit_with_test_rows_and_two_targets(cli: Any, folder: Path) ->
     assert (code, err) == (0, "")
     result = json.loads(out)
     assert result["model"] == "two.softki"
-    tested = int(TestRows(0.25, 3).mask(0, 400).sum())
+    tested = int(rows_to_test(0.25, 3, 0, 400).sum())
     assert (result["rows"], result["points"], result["kernel"]) == (400 - tested, 16, "rbf")
     assert result["held_out"]["rows"] == pytest.approx(0.2 * (400 - tested), abs=0.5)
     assert result["held_out"]["units"] == "standardised"
@@ -242,7 +242,7 @@ def noisy(folder: Path) -> tuple[Path, pa.Table, np.ndarray]:
     options = ("--target", "y", "--noise-variance", "variance", "--test", "0.3", "--json")
     output = folder / "noisy.softki"
     assert run(["fit", str(folder / "noisy.parquet"), *options, "-o", str(output), *SMALL]) == 0
-    return output, table, np.flatnonzero(TestRows(0.3, 0).mask(0, 300))
+    return output, table, np.flatnonzero(rows_to_test(0.3, 0, 0, 300))
 
 
 def moments_with_noise(
@@ -337,7 +337,7 @@ def test_one_row_is_too_few(cli: Any, folder: Path) -> None:
 def test_test_rows_teach_the_encoder_nothing(cli: Any, folder: Path) -> None:
     """A category, a second value and extremes that only test rows have stay unknown."""
     table = houses(200, 6).select(["size", "city", "planet", "price"])
-    tested = TestRows(0.25, 0).mask(0, 200)
+    tested = rows_to_test(0.25, 0, 0, 200)
     size = np.where(tested, 1e6, np.asarray(table["size"]))
     size[np.flatnonzero(tested)[0]] = size[np.flatnonzero(~tested)[0]] = np.nan
     city = np.where(tested & (np.arange(200) > 100), "Bonn", np.asarray(table["city"]))

@@ -124,12 +124,14 @@ class ModelFile:
 
     def reader(self, data: FileSet, others: Sequence[str] = ()) -> TableReader:
         """The columns of a table that the model needs, others, and those that were constant."""
-        types = {column.name: KINDS[column.kind].csv_types for column in self.encoder.columns}
-        names, constants = data.names, self.encoder.constants
-        others = [*others, *(column.name for column in constants if column.name in names)]
-        columns = list(dict.fromkeys([*self.encoder.inputs, *others]))
+        encoder = self.encoder
+        constants = [column.name for column in encoder.constants if column.name in data.names]
+        columns = list(dict.fromkeys([*encoder.inputs, *others, *constants]))
+        # Targets and noise in a CSV file are numbers; all else that is carried along stays text.
         numbers = [*self.targets, self.noise]
-        return data.read(columns, types | _types_of_others(others, types, numbers))
+        kinds = {name: "number" if name in numbers else "category" for name in columns}
+        kinds |= {column.name: column.kind for column in encoder.columns}
+        return data.read(columns, {name: KINDS[kind].csv_types for name, kind in kinds.items()})
 
     def check_named_targets(self) -> None:
         """Raise if the file does not say which columns the targets are."""
@@ -145,17 +147,6 @@ def target_names(metadata: Mapping[str, Any]) -> list[str]:
     count = metadata["report"]["targets"]
     numbered = ["y"] if count == 1 else [f"y{k}" for k in range(count)]
     return metadata["extra"].get("targets") or numbered
-
-
-def _types_of_others(
-    others: Sequence[str], inputs: dict[str, Any], numbers: Sequence[str | None]
-) -> dict[str, Any]:
-    """Targets and noise in a CSV file are numbers; all else that is carried along stays text."""
-    return {
-        name: KINDS["number" if name in numbers else "category"].csv_types
-        for name in others
-        if name not in inputs
-    }
 
 
 def fit_summary(estimator: SoftKIRegressor, kernel: str, **more: Any) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from softki.cli.console import Console
 from softki.cli.model_file import ModelFile
 from softki.cli.options import PictureKind, UsageError, about
 from softki.cli.scoring import Observed, ObservedRows, observed_moments
+from softki.data.file_checks import suggestion
 from softki.data.file_sets import FileSet
-from softki.data.scans import suggestion
 from softki.exceptions import InvalidInputError
 
-# Of a larger table, a random sample of so many rows is drawn.
+# Rows that are drawn; of a larger table, they are a random sample.
 MAX_ROWS = 20_000
 _SLICES = 3
 _OF_PREDICTIONS: dict[PictureKind, Any] = {

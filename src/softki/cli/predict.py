@@ -76,8 +76,8 @@ def predict(
     """
     from softki.cli.model_file import EncodedBatches, ModelFile
     from softki.cli.predicted import PredictedColumns
+    from softki.data.file_checks import file_format
     from softki.data.file_sets import FileSet
-    from softki.data.scans import file_format
     from softki.data.writers import csv_to, written
 
     start, console = time.perf_counter(), Console(quiet, json)

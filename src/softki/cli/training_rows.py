@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from softki.cli.columns import ColumnChoice
 from softki.cli.console import Console
 from softki.cli.model_file import EncodedBatches
 from softki.cli.options import UsageError, about
 from softki.cli.scoring import ObservedRows, numbers_in, scores_of
-from softki.cli.survey import Survey, TestRows, placed_batches
+from softki.cli.survey import Survey, placed_batches, rows_to_test
 from softki.data.arrow import pa
+from softki.data.column_kinds import KINDS
 from softki.data.encoding import Missing, TableEncoder
+from softki.data.file_sets import FileSet
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.streaming import Source
 from softki.streaming.blocks import RawRows
 from softki.streaming.source import Files
-from softki.streaming.tables import TablePart, matrix_of
+from softki.streaming.tables import TableColumns, TablePart, matrix_of
 
+_ADVICE = "mend it, or leave the column out (--drop)"
 _MISSING_HELP = (
     "--missing drop leaves such rows out, --missing impute fills in inputs with medians and most "
     "frequent categories"
@@ -35,7 +37,8 @@ class TrainingRows:
     """Rows to fit to and rows to test on, in files that are read a batch at a time.
 
     Args:
-        choice: columns of the table, and what they are for.
+        data: files of the table.
+        columns: columns of the table, and what they are for.
         missing: treatment of rows with missing values.
         console: console for notes, warnings and bars.
         test: share of the rows to test on.
@@ -47,22 +50,30 @@ class TrainingRows:
     """
 
     def __init__(
-        self, choice: ColumnChoice, missing: Missing, console: Console, test: float, seed: int
+        self,
+        data: FileSet,
+        columns: TableColumns,
+        missing: Missing,
+        console: Console,
+        test: float,
+        seed: int,
     ) -> None:
-        self._choice, self._console = choice, console
-        self._test, self._files = TestRows(test, seed), Files(choice.data.paths)
-        reader = choice.reader()
+        self._data, self._columns, self._console, self._share = data, columns, console, test
+        self._is_tested, self._files = partial(rows_to_test, test, seed), Files(data.paths)
+        # In CSV files, targets and noise are numbers.
+        types = dict.fromkeys(columns.others, KINDS["number"].csv_types)
+        reader = data.read(columns.all, types, _ADVICE)
         self._parts = reader.parts
-        self._survey = Survey(choice, self._parts, reader.schema, missing, self._test)
+        self._survey = Survey(columns, self._parts, reader.schema, missing, self._is_tested)
         try:
-            with about(choice.data):
-                numbers_in(reader.schema.empty_table(), choice.others)
+            with about(data):
+                numbers_in(reader.schema.empty_table(), columns.others)
             self._survey.run(console, reader.count)
         except InvalidInputError:
             self._files.check_unchanged()  # which may be all that is wrong
             raise
         self._files.check_unchanged()
-        with about(choice.data):
+        with about(data):
             self.encoder = self._learned(missing)
         self._tell_columns()
         self.source = self._encoded_source()
@@ -77,7 +88,7 @@ class TrainingRows:
         """The figures of the fitted estimator on test rows, a target each."""
         if estimator.fit_report_.is_streamed:
             self._console.note(f"{self._survey.rows} rows were read in batches, anew in every pass")
-        figures = self._scores(estimator) if self._test.share else None
+        figures = self._scores(estimator) if self._share else None
         if self.dropped:
             self._console.note(
                 f"{self.dropped} of {self._survey.rows} rows are left out, as values are missing"
@@ -91,15 +102,14 @@ class TrainingRows:
             raise InvalidInputError("has no rows")
         if not survey.with_target:
             raise InvalidInputError("no row has a target")
-        if self._test.share and not 0 < survey.tested < survey.known:
+        if self._share and not 0 < survey.tested < survey.known:
             raise UsageError(
-                f"--test {self._test.share:g} of {survey.known} rows leaves none to fit or none to "
-                "test"
+                f"--test {self._share:g} of {survey.known} rows leaves none to fit or none to test"
             )
         encoder = TableEncoder.of_survey(survey.encoder, missing)
         if not encoder.columns:
             raise InvalidInputError(_ONE_ROW if survey.encoder.rows == 1 else _NO_COLUMN)
-        needed = [*encoder.inputs, *self._choice.others]
+        needed = [*encoder.inputs, *self._columns.others]
         counts = {name: survey.missing[name] for name in needed if survey.missing[name]}
         if missing == "refuse" and counts:
             where = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -126,11 +136,11 @@ class TrainingRows:
             self._console.note(f"column {name!r}: left out, it {reason}")
 
     def _encoded_source(self) -> Source:
-        choice, survey = self._choice, self._survey
-        columns = [*self.encoder.inputs, *choice.others]
+        chosen, survey = self._columns, self._survey
+        columns = [*self.encoder.inputs, *chosen.others]
         # Where no row is left out, blocks and their sizes are known before they are read.
-        is_whole = survey.known == survey.rows and not survey.missing and not self._test.share
-        width = len(self.encoder.names) + len(choice.targets)
+        is_whole = survey.known == survey.rows and not survey.missing and not self._share
+        width = len(self.encoder.names) + len(chosen.targets)
         parts, start = [], 0
         for part, count in survey.counts.items():
             encoded = partial(self._encoded, start)
@@ -139,19 +149,19 @@ class TrainingRows:
         return Source(
             parts,
             self.encoder.names,
-            choice.targets,
-            choice.noise,
-            single_target=len(choice.targets) == 1,
+            chosen.targets,
+            chosen.noise,
+            single_target=len(chosen.targets) == 1,
             files=self._files,
         )
 
     def _encoded(self, start: int, batch: Any, row: int) -> RawRows:
         """The rows of a batch that are complete and no test rows, as numbers."""
-        y, noise = matrix_of(batch, self._choice.targets), None
+        y, noise = matrix_of(batch, self._columns.targets), None
         x, chosen = self._inputs(batch)
-        chosen &= ~self._test.mask(start + row, len(batch)) & np.isfinite(y).all(1)
-        if self._choice.noise is not None:
-            noise = matrix_of(batch, [self._choice.noise])[:, 0].astype(np.float64)
+        chosen &= ~self._is_tested(start + row, len(batch)) & np.isfinite(y).all(1)
+        if self._columns.noise is not None:
+            noise = matrix_of(batch, [self._columns.noise])[:, 0].astype(np.float64)
             chosen &= np.isfinite(noise)
         rows = RawRows(x, y, noise)
         return rows if chosen.all() else rows.take(np.flatnonzero(chosen))
@@ -169,19 +179,19 @@ class TrainingRows:
 
     def _scores(self, estimator: SoftKIRegressor) -> list[dict[str, Any]]:
         """The figures of the test rows, a target each, from one more pass over the table."""
-        choice = self._choice
+        columns = self._columns
         batches = EncodedBatches(
-            self.encoder, "test rows", self._test_batches(), None, self._console, choice.others
+            self.encoder, "test rows", self._test_batches(), None, self._console, columns.others
         )
-        rows = ObservedRows(batches, choice.targets, choice.noise, estimator.noise_unit_)
-        scores = scores_of(estimator, rows, choice.data)
+        rows = ObservedRows(batches, columns.targets, columns.noise, estimator.noise_unit_)
+        scores = scores_of(estimator, rows, self._data)
         self._files.check_unchanged()
         self._tested = scores.rows
         return [{"rows": scores.rows, **figures} for figures in scores.figures()]
 
     def _test_batches(self) -> Iterator[Any]:
         constants = [column.name for column in self.encoder.constants]
-        columns = [*self.encoder.inputs, *constants, *self._choice.others]
+        columns = [*self.encoder.inputs, *constants, *self._columns.others]
         for rows in placed_batches(self._parts, columns):
-            tested = self._test.mask(rows.position, len(rows.batch))
+            tested = self._is_tested(rows.position, len(rows.batch))
             yield rows.batch.filter(pa.array(tested))

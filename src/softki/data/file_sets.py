@@ -11,7 +11,8 @@ from typing import Any
 
 from softki.data.arrow import pa
 from softki.data.column_kinds import KINDS, kind_of
-from softki.data.scans import FORMATS, FilePart, check_there, file_format, opened
+from softki.data.file_checks import FORMATS, check_there, file_format
+from softki.data.scans import FilePart, opened
 from softki.exceptions import InvalidInputError
 
 # Rows of a batch.

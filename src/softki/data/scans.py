@@ -1,7 +1,6 @@
 """One file of a table: CSV, Parquet or Arrow IPC (Feather), read as record batches.
 
-A file can be read as often as one likes, and one batch of it is in memory at a time. An error of
-pyarrow or of the system becomes one line that names the file.
+A file can be read as often as one likes, and one batch of it is in memory at a time.
 
 Files are not read as fragments of `pyarrow.dataset`: that decodes a whole row group of a Parquet
 file before its first batch, so that memory would grow with the row groups; it follows the offsets
@@ -13,49 +12,21 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 from softki.data.arrow import pa
-from softki.data.csv_types import MISSING_FIELDS, fitting_types, understood
-from softki.data.text_hints import are_numbers
+from softki.data.csv_types import MISSING_FIELDS, fitting_types
+from softki.data.file_checks import check_header, check_there, check_unique, file_format, naming
 from softki.exceptions import InvalidInputError
-from softki.validation.parameters import nearest
 
 # Bytes of a block of a CSV file.
 CSV_BYTES = 1 << 22
 # Bytes of a Parquet column that are read at once; by default, it is all of a row group.
 _PARQUET_BYTES = 1 << 20
-
-FORMATS = {
-    ".csv": "csv",
-    ".csv.gz": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-}
-
-
-def file_format(path: str | PathLike[str]) -> str:
-    """`csv`, `parquet` or `arrow`, by the end of the name.
-
-    Example:
-        >>> file_format("rows.csv.gz")
-        'csv'
-    """
-    name = Path(path).name.lower()
-    for suffix, kind in FORMATS.items():
-        if name.endswith(suffix):
-            return kind
-    raise InvalidInputError(f"{path}: the name must end in one of {', '.join(FORMATS)}")
 
 
 class FilePart(ABC):
@@ -147,7 +118,7 @@ class CsvFile(FilePart):
     def __init__(self, path: Path) -> None:
         super().__init__(path, _open_csv(path).schema)
         self._types = self.stored
-        _check_header(path, self.names)
+        check_header(path, self.names)
 
     def with_types(self, columns: Sequence[str], types: Mapping[str, Sequence[Any]]) -> Self:
         """These columns, with the first type of each that suits all rows."""
@@ -283,58 +254,3 @@ def opened(path: Path) -> FilePart:
         file = _KINDS[kind](path)
     check_unique(path, file.names)
     return file
-
-
-@contextmanager
-def naming(path: Path | str, names: Sequence[str] = (), advice: str = "") -> Iterator[None]:
-    """Errors of pyarrow and of the system as errors of softki that name the file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        message = understood(error, names)
-        if advice and message.endswith("is not a number"):
-            message += f": {advice}"
-        of_system = getattr(error, "errno", None) is not None
-        if not of_system and not str(path).lower().endswith((".csv", ".gz")):
-            message += "; the file is damaged or incomplete: write it anew"
-        raise InvalidInputError(f"{path}: {message}") from error
-
-
-def _check_header(path: Path, names: Sequence[str]) -> None:
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-        raise InvalidInputError(
-            f"{path}: has one column, {names[0]!r}: columns must be separated by commas"
-        )
-    # pandas calls the columns of a matrix 0, 1, 2, …
-    if are_numbers(names) and names != [str(k) for k in range(len(names))]:
-        some = ",".join(names[:5]) + (",…" if len(names) > 5 else "")
-        raise InvalidInputError(
-            f"{path}: has no header: the first row {some!r} looks like data: add a line with the "
-            "names of the columns above it"
-        )
-
-
-def check_unique(path: Path, names: Sequence[str]) -> None:
-    """Raise if a column name stands twice."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise InvalidInputError(f"{path}: has more than one column {twice[0]!r}: rename them")
-
-
-def check_there(path: Path | str, columns: Iterable[str], names: Sequence[str]) -> None:
-    """Raise if the file lacks a column, with the nearest name that it has."""
-    missing = [name for name in columns if name not in names]
-    if missing:
-        some = ", ".join(map(repr, missing[:5])) + (", …" if len(missing) > 5 else "")
-        raise InvalidInputError(f"{path}: has no column {some}{suggestion(missing[0], names)}")
-
-
-def suggestion(name: str, names: Iterable[str]) -> str:
-    """`: did you mean …?` where one of the names is close.
-
-    Example:
-        >>> suggestion("prise", ["price", "size"])
-        ": did you mean 'price'?"
-    """
-    close = nearest(name, names)
-    return "" if close is None else f": did you mean {close!r}?"

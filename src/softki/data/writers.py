@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 from softki.data.arrow import pa
-from softki.data.scans import file_format
+from softki.data.file_checks import file_format
 from softki.files.atomic import replaced
 
 Write = Callable[[Any], None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError, InvalidTypeError
-from softki.validation.parameters import check_choice, check_integer
+from softki.validation.parameters import check_integer
 from softki.validation.tables import as_tensor, check_finite, column_names
 
 
@@ -105,7 +104,7 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def check_index(name: str, index: Any, count: int, owner: str) -> None:
-    """Raise unless the index is that of one of so many.
+    """Raise unless 0 ≤ index < count.
 
     Example:
         >>> check_index("target", 1, 1, "the estimator")
@@ -127,15 +126,6 @@ def _target_name(y: Any, target: int) -> str:
     if isinstance(name, str) and name:
         return name
     return "y" if np.ndim(y) < 2 or np.shape(y)[1] == 1 else f"y{target}"
-
-
-def feature_index(feature: int | str, names: Sequence[str]) -> int:
-    """The index of a column that is given by name or index."""
-    if isinstance(feature, str):
-        check_choice("feature", feature, names)
-        return names.index(feature)
-    check_index("feature", feature, len(names), "X")
-    return int(feature)
 
 
 def sample_rows(

@@ -37,7 +37,7 @@ class CalibrationDisplay(DisplayOfPredictions):
     Args:
         levels: nominal levels of the central intervals (k,).
         coverage: share of the rows inside them (k,).
-        pit: one number a row (n,), between 0 and 1.
+        pit: probability integral transform of each row (n,), between 0 and 1.
         target_name: name of the target in the labels.
 
     Attributes:
@@ -70,7 +70,7 @@ class CalibrationDisplay(DisplayOfPredictions):
         return cls(_LEVELS, np.array(covered), pit, target_name)
 
     def plot(self, ax: Any = None, *, bins: int = 20) -> Self:
-        """Draw on two matplotlib axes, or None for a new figure, with so many bins of the PIT."""
+        """Draw on two matplotlib axes, or None for a new figure; `bins` are those of the PIT."""
         check_integer("bins", bins, 1)
         self.axes_ = several_axes(ax, 2, (4.4, 3.8))
         self._plot_coverage(self.axes_[0])

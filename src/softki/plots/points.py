@@ -84,7 +84,8 @@ class PointsDisplay:
 
         Args:
             ax: matplotlib axes to draw on; None for a new figure.
-            max_rows: rows to draw, or a random sample of so many; axes and histogram are of all.
+            max_rows: largest number of rows to draw, a random sample; axes and histogram are of
+                all rows.
             random_state: seed of the sample.
         """
         drawn = sample_rows(len(self.rows), max_rows, random_state)

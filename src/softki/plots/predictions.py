@@ -54,8 +54,8 @@ class RowsDisplay(DisplayOfPredictions, ABC):
         Args:
             ax: matplotlib axes to draw on; None for a new figure.
             level: level of the central interval.
-            max_rows: rows to draw, or a random sample of so many; None for 300 error bars or
-                1,000 residuals.
+            max_rows: largest number of rows to draw, a random sample of all; None for 300 error
+                bars or 1,000 residuals.
             random_state: seed of the sample.
         """
         half = half_width(level) * self.y_std

@@ -48,7 +48,7 @@ class RelevanceDisplay:
 
         Args:
             ax: matplotlib axes to draw on; None for a new figure.
-            max_features: columns to draw, or so many of the most relevant.
+            max_features: largest number of columns to draw, the most relevant ones.
         """
         check_integer("max_features", max_features, 1)
         shown = np.argsort(-self.relevance, kind="stable")[:max_features]

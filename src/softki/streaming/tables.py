@@ -11,8 +11,9 @@ import numpy as np
 
 from softki.data.arrow import pa
 from softki.data.column_kinds import numbers_of
+from softki.data.file_checks import check_there, check_unique, naming
 from softki.data.file_sets import FileSet
-from softki.data.scans import FilePart, Fragment, check_there, check_unique, naming
+from softki.data.scans import FilePart, Fragment
 from softki.exceptions import InvalidInputError
 from softki.streaming.blocks import RawRows, block_rows, rechunked
 from softki.streaming.source import Part, Source
@@ -100,9 +101,14 @@ class TableColumns(NamedTuple):
         return chosen
 
     @property
+    def others(self) -> list[str]:
+        """The columns that are no inputs: targets, then noise."""
+        return [*self.targets, *([] if self.noise is None else [self.noise])]
+
+    @property
     def all(self) -> list[str]:
         """All columns that are read."""
-        return [*self.inputs, *self.targets, *([] if self.noise is None else [self.noise])]
+        return [*self.inputs, *self.others]
 
     def rows(self, batch: Any, _: int = 0) -> RawRows:
         """The numbers of a record batch; missing ones are NaN."""
