@@ -95,7 +95,7 @@ def fit(
         ),
     ] = None,
     device: Device = "auto",
-    seed: Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Seed of random numbers.")] = 0,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,

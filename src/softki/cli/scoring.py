@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,36 +16,19 @@ from softki.data.arrow import pa
 from softki.data.column_kinds import KINDS, kind_of
 from softki.data.file_sets import FileSet
 from softki.estimator.regressor import Of, SoftKIRegressor
+from softki.estimator.rows import feature_names
 from softki.exceptions import InvalidInputError
 from softki.metrics import half_width, negative_log_density
+from softki.streaming.blocks import RawRows
 from softki.streaming.tables import matrix_of
 
 
-class Observed(NamedTuple):
-    """Complete rows: inputs as a table, targets (n, t), and noise vᵢ / v̄ (n,).
-
-    v̄ is the mean of the noise variances of the fit; where none are known, the noise is 1.
-    """
-
-    x: Any
-    y: np.ndarray
-    noise: np.ndarray
-
-    def followed_by(self, other: Self) -> Self:
-        """These rows and the others after them."""
-        x = pa.concat_tables([self.x, other.x])
-        return type(self)(x, np.append(self.y, other.y, 0), np.append(self.noise, other.noise))
-
-    def take(self, rows: np.ndarray) -> Self:
-        """The rows of the given indices."""
-        return type(self)(self.x.take(pa.array(rows)), self.y[rows], self.noise[rows])
-
-
 class ObservedRows:
-    """The complete rows of a table, a batch at a time.
+    """The complete rows of a table, a batch at a time, with their targets and relative noise.
 
-    Iterating warns at the end where the noise of rows is unknown and average noise was taken, and
-    raises where no row is complete.
+    The relative noise is vᵢ / v̄, where v̄ is the mean of the noise variances of the fit; where none
+    are known, it is 1. Iterating warns at the end where the noise of rows is unknown and average
+    noise was taken, and raises where no row is complete.
 
     Args:
         batches: batches of the table, with their encoded inputs.
@@ -88,13 +71,14 @@ class ObservedRows:
         """Rows with missing values, once all rows were read."""
         return self._batches.incomplete
 
-    def __iter__(self) -> Iterator[Observed]:
+    def __iter__(self) -> Iterator[RawRows]:
         """Read the table once."""
         count, name = 0, self._batches.name
         for batch, encoded, complete in self._batches:
-            y = numbers_in(batch, self._targets)[complete]
-            count += len(y)
-            yield Observed(encoded.table(complete), y, self._relative_noise(batch, complete))
+            noise = self._relative_noise(batch, complete)
+            rows = RawRows(encoded.values, numbers_in(batch, self._targets), noise)
+            count += int(complete.sum())
+            yield rows if complete.all() else rows.take(np.flatnonzero(complete))
         if not count:
             raise InvalidInputError(f"{name}: no row is complete")
         if self._targets and self._unknown:
@@ -103,24 +87,24 @@ class ObservedRows:
                 "their figures assume average noise"
             )
 
-    def _relative_noise(self, batch: Any, rows: np.ndarray) -> np.ndarray:
-        if self._noise is None:
-            return np.ones(int(rows.sum()))
-        variance = numbers_in(batch, [self._noise])[rows, 0]
+    def _relative_noise(self, batch: Any, complete: np.ndarray) -> np.ndarray:
+        if self._noise is None or self._noise_unit is None:
+            return np.ones(len(batch))
+        variance = numbers_in(batch, [self._noise])[:, 0]
         usable = np.isfinite(variance) & (variance > 0)
-        self._unknown += int((~usable).sum())
-        return np.where(usable, variance / self._noise_unit, 1.0)
+        self._unknown += int((complete & ~usable).sum())
+        return np.divide(variance, self._noise_unit, out=np.ones(len(batch)), where=usable)
 
 
 Moments = tuple[np.ndarray, np.ndarray]
 
 
-def moments(estimator: SoftKIRegressor, x: Any, of: Of = "y") -> Moments:
-    """Mean and standard deviation of y or of f at the rows of a table, (n, t) each."""
+def moments(estimator: SoftKIRegressor, x: np.ndarray, of: Of = "y") -> Moments:
+    """Mean and standard deviation of y or of f at rows of numbers (n, d), (n, t) each."""
     shape = (len(x), len(noise_std(estimator)))
     if not len(x):
         return np.empty(shape), np.empty(shape)
-    mean, std = estimator.predict(x, return_std=True, of=of)
+    mean, std = estimator.predict(with_names(estimator, x), return_std=True, of=of)
     strange = ~np.isfinite(mean.reshape(shape) + std.reshape(shape)).all(1)
     if strange.any():
         raise InvalidInputError(
@@ -130,13 +114,19 @@ def moments(estimator: SoftKIRegressor, x: Any, of: Of = "y") -> Moments:
     return mean.reshape(shape), std.reshape(shape)
 
 
-def observed_moments(estimator: SoftKIRegressor, x: Any, relative_noise: np.ndarray) -> Moments:
+def with_names(estimator: SoftKIRegressor, x: np.ndarray) -> Any:
+    """Rows of numbers (n, d) as a table with the names of the inputs of the fit."""
+    return pa.table(dict(zip(feature_names(estimator), x.T, strict=True)))
+
+
+def observed_moments(estimator: SoftKIRegressor, rows: RawRows) -> Moments:
     """Mean and standard deviation of y where the noise of the rows is known, (n, t) each.
 
-    Its variance is that of f, and that of average noise times vᵢ / v̄, the relative noise (n,).
+    Its variance is that of f, and that of average noise times the relative noise of the row.
     """
-    mean, std = moments(estimator, x, of="f")
-    return mean, np.sqrt(std**2 + relative_noise[:, None] * noise_std(estimator) ** 2)
+    mean, std = moments(estimator, rows.x, of="f")
+    assert rows.noise is not None
+    return mean, np.sqrt(std**2 + rows.noise[:, None] * noise_std(estimator) ** 2)
 
 
 LEVELS = (0.5, 0.8, 0.95)
@@ -180,19 +170,19 @@ class Scores:
         return [_figures(means[:, t], float(variance[t])) for t in range(means.shape[1])]
 
 
-def scores_of(estimator: SoftKIRegressor, rows: Iterable[Observed], data: object) -> Scores:
+def scores_of(estimator: SoftKIRegressor, batches: Iterable[RawRows], data: object) -> Scores:
     """Scores of a fitted estimator at rows that come in batches.
 
     Args:
         estimator: fitted estimator.
-        rows: complete rows, whose noise is relative to `noise_unit_` of the estimator.
+        batches: complete rows with their relative noise, see `ObservedRows`.
         data: name of the table in errors.
     """
     scores = Scores(len(noise_std(estimator)))
-    for x, y, noise in rows:
+    for rows in batches:
         with about(data):
-            predicted = observed_moments(estimator, x, noise)
-        scores.add(y, *predicted)
+            predicted = observed_moments(estimator, rows)
+        scores.add(rows.y, *predicted)
     return scores
 
 

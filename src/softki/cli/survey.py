@@ -79,12 +79,12 @@ class Survey:
         tested: function that gives the mask of the rows that are kept from the fit.
 
     Attributes:
-        encoder: what is known of the inputs.
+        encoder: survey of the inputs in the rows to fit to.
         counts: number of rows of each part.
         missing: number of missing values, by column, in rows that have targets, or in all rows if
             missing values are refused.
         places: place of the first of them, by column.
-        with_target: number of rows that have targets, and noise.
+        with_target: number of rows that have all targets, and noise where it is known.
         known: number of these rows that are used, as far as is known.
         tested: number of the used rows that are kept from the fit.
     """

@@ -1,4 +1,4 @@
-"""The columns of a table as an encoder has to know them, from one pass over its rows.
+"""The survey of the columns of a table by which its encoder is made, from one pass over its rows.
 
 Categories are counted, and columns are found that are constant or hold no values. Medians, with
 which missing numbers are filled in, are those of all rows of a table of up to 65,536 rows, and of a
@@ -57,7 +57,7 @@ class NumberSurvey:
         self.varies = False
 
     def add(self, column: Any) -> np.ndarray:
-        """Look at more values; their numbers, of which NaN and infinite ones are missing."""
+        """Look at more values, and return their numbers: NaN and infinite ones are missing."""
         numbers = numbers_of(column, self.kind)
         finite = numbers if np.isfinite(numbers.sum()) else numbers[np.isfinite(numbers)]
         if len(finite):
@@ -111,10 +111,10 @@ class TextSurvey:
         self._has_too_many = False
 
     def add(self, column: Any, place: Place | None, fitted: Any = None) -> None:
-        """Look at more values, all of them or those of a mask to fit to.
+        """Look at more values, of which a mask may say which are fitted to.
 
         Raises if too many are different: at once, unless all are numbers so far. The one text that
-        makes text of numbers may come later, and is worth to know.
+        makes text of numbers may come later, and the error should name it.
         """
         texts = column.cast(pa.string())
         if self._where is None and (row := first_text(texts)) is not None:
@@ -189,7 +189,7 @@ class Encodings(NamedTuple):
 
 
 class EncoderSurvey:
-    """Everything that an encoder needs to know of a table, collected a batch of rows at a time.
+    """Categories, ranges and medians of the columns of a table, collected batch by batch.
 
     Args:
         schema: schema of the table.

@@ -40,7 +40,6 @@ class Encoded:
     """Rows as numbers.
 
     Attributes:
-        names: names of the encoded columns.
         values: numbers (n, d); a row that is not complete holds NaN.
         complete: mask (n,) of the rows in which nothing is missing, or all that was is filled in.
         missing: number of missing values, by column of the table.
@@ -49,18 +48,11 @@ class Encoded:
         changed: number of values that differ from that of the fit, by column that was constant.
     """
 
-    names: list[str]
     values: np.ndarray
     complete: np.ndarray
     missing: Counter[str]
     unseen: Counter[tuple[str, str]]
     changed: Counter[str]
-
-    def table(self, rows: np.ndarray | None = None) -> Any:
-        """Rows, by default the complete ones, as a table that an estimator takes."""
-        rows = self.complete if rows is None else rows
-        values = self.values if rows.all() else self.values[rows]
-        return pa.table({name: values[:, j] for j, name in enumerate(self.names)})
 
 
 @dataclass(frozen=True)
@@ -170,7 +162,8 @@ class TableEncoder:
             )
         for message in self.warnings(encoded.unseen, encoded.changed):
             warnings.warn(message, SoftKIWarning, stacklevel=2)
-        return encoded.table()
+        rows = encoded.values[encoded.complete]
+        return pa.table({name: rows[:, j] for j, name in enumerate(self.names)})
 
     def encode(self, table: Any) -> Encoded:
         """All rows as numbers, also those that are not complete."""
@@ -193,7 +186,7 @@ class TableEncoder:
                 if constant.name in table.schema.names
             }
         )
-        return Encoded(self.names, values, complete, +missing, unseen, +changed)
+        return Encoded(values, complete, +missing, unseen, +changed)
 
     def warnings(
         self, unseen: Mapping[tuple[str, str], int], changed: Mapping[str, int]
@@ -226,7 +219,7 @@ class TableEncoder:
         return replace(self, missing=missing)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, in JSON."""
+        """The encoder as a JSON document."""
         return {
             "columns": [asdict(column) for column in self.columns],
             "missing": self.missing,

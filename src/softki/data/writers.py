@@ -1,4 +1,4 @@
-"""Record batches into a file that appears whole or not at all."""
+"""Writing of record batches to a file that appears whole or not at all."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from softki.training.standardize import Standardizer
 if TYPE_CHECKING:
     import onnx
 
-# Those of ONNX 1.8 of 2020: all that is needed here is in them.
+# The versions of ONNX 1.8 (2020), which has all operators that are needed here.
 _OPSET = 13
 _IR_VERSION = 7
 _TINY = 1e-30  # added to dⱼ + d*, which may be 0
