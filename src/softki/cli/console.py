@@ -45,6 +45,13 @@ class Console:
         """True if bars are drawn, as on a terminal."""
         return not self.quiet and not self.json and sys.stderr.isatty()
 
+    def bar(self, rows: int | None, delay: float = 0.0) -> Any:
+        """A progress bar that appears after the delay in seconds; `rows` is None if unknown."""
+        from tqdm.auto import tqdm
+
+        hidden = not self.shows_progress
+        return tqdm(total=rows, unit="row", unit_scale=True, disable=hidden, delay=delay)
+
     def note(self, text: str) -> None:
         """Show a remark, on stderr."""
         if not self.quiet and not self.json:

@@ -55,10 +55,7 @@ class EncodedBatches:
 
     def __iter__(self) -> Iterator[tuple[Any, Encoded, np.ndarray]]:
         """Batches, their numbers, and masks of the rows that are complete."""
-        from tqdm.auto import tqdm
-
-        shown = self.console.shows_progress
-        with tqdm(total=self._count, unit="row", unit_scale=True, disable=not shown) as bar:
+        with self.console.bar(self._count) as bar:
             for batch in self._batches:
                 with about(self.name):
                     encoded, complete = self._encoded(batch)

@@ -112,11 +112,8 @@ class Survey:
 
     def run(self, console: Console, total: int | None) -> None:
         """Read all rows."""
-        from tqdm.auto import tqdm
-
         needed = self._columns_with_values() if self._missing == "drop" else []
-        shown = console.shows_progress
-        with tqdm(total=total, unit="row", unit_scale=True, disable=not shown, delay=1) as bar:
+        with console.bar(total, delay=1.0) as bar:
             for rows in placed_batches(self._parts, self._columns.all):
                 self._look_at(rows, needed)
                 bar.update(len(rows.batch))
