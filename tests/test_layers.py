@@ -46,7 +46,7 @@ def before() -> str:
             "softki.kernels is not allowed to import softki.model",
         ),
         (
-            "data/readers.py",
+            "data/writers.py",
             IN_A_FUNCTION,
             "softki.data is not allowed to import softki.estimator",
         ),

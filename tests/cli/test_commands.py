@@ -21,8 +21,8 @@ import softki.storage.estimator_file
 from softki.cli import main
 from softki.cli.app import run
 from softki.cli.scoring import Scores
-from softki.cli.survey import TestRows
-from softki.data import readers, scans
+from softki.cli.survey import rows_to_test
+from softki.data import file_sets, scans
 from softki.data.datasets import split_indices
 from softki.data.encoding import TableEncoder
 from softki.data.file_sets import FileSet
@@ -167,7 +167,7 @@ def test_json_of_a_fit_with_test_rows_and_two_targets(cli: Any, folder: Path) ->
     assert (code, err) == (0, "")
     result = json.loads(out)
     assert result["model"] == "two.softki"
-    tested = int(TestRows(0.25, 3).mask(0, 400).sum())
+    tested = int(rows_to_test(0.25, 3, 0, 400).sum())
     assert (result["rows"], result["points"], result["kernel"]) == (400 - tested, 16, "rbf")
     assert result["held_out"]["rows"] == pytest.approx(0.2 * (400 - tested), abs=0.5)
     assert result["held_out"]["units"] == "standardised"
@@ -242,7 +242,7 @@ def noisy(folder: Path) -> tuple[Path, pa.Table, np.ndarray]:
     options = ("--target", "y", "--noise-variance", "variance", "--test", "0.3", "--json")
     output = folder / "noisy.softki"
     assert run(["fit", str(folder / "noisy.parquet"), *options, "-o", str(output), *SMALL]) == 0
-    return output, table, np.flatnonzero(TestRows(0.3, 0).mask(0, 300))
+    return output, table, np.flatnonzero(rows_to_test(0.3, 0, 0, 300))
 
 
 def moments_with_noise(
@@ -337,7 +337,7 @@ def test_one_row_is_too_few(cli: Any, folder: Path) -> None:
 def test_test_rows_teach_the_encoder_nothing(cli: Any, folder: Path) -> None:
     """A category, a second value and extremes that only test rows have stay unknown."""
     table = houses(200, 6).select(["size", "city", "planet", "price"])
-    tested = TestRows(0.25, 0).mask(0, 200)
+    tested = rows_to_test(0.25, 0, 0, 200)
     size = np.where(tested, 1e6, np.asarray(table["size"]))
     size[np.flatnonzero(tested)[0]] = size[np.flatnonzero(~tested)[0]] = np.nan
     city = np.where(tested & (np.arange(200) > 100), "Bonn", np.asarray(table["city"]))
@@ -448,7 +448,7 @@ def test_every_format_gives_the_same_predictions_in_batches(
         return predict(self, X, **options)
 
     assert cli("predict price.softki test.csv -o whole.csv --quantiles 0.1")[0] == 0
-    monkeypatch.setattr(readers, "BATCH_ROWS", 32)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 32)
     monkeypatch.setattr(scans, "CSV_BYTES", 1024)
     monkeypatch.setattr(softki.SoftKIRegressor, "predict", counted)
     for output in ("out.csv", "out.csv.gz", "out.parquet", "out.arrow"):
@@ -556,7 +556,7 @@ def test_a_failing_batch_leaves_no_output(
 def test_unknown_categories_are_counted_over_all_batches(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "BATCH_ROWS", 32)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 32)
     table = houses(150, 1)
     city = pa.array(["Bonn" if i % 2 else "Oslo" for i in range(150)]).dictionary_encode()
     pq.write_table(table.set_column(2, "city", city), folder / "bonn.parquet")
@@ -691,7 +691,7 @@ def test_pictures_of_a_large_table_show_a_random_sample(
     cli: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("softki.cli.pictures.MAX_ROWS", 40)
-    monkeypatch.setattr(readers, "BATCH_ROWS", 32)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 32)
     drawn = spy_on(monkeypatch, softki.plots.PredictionDisplay, "from_predictions")
     assert cli("plot price.softki test.parquet -k prediction -o p.png")[0] == 0
     y, mean, _ = drawn[0]
@@ -883,7 +883,7 @@ def test_an_interrupt_while_starting_is_one_line(
     def interrupted(_: str) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("softki.cli._is_there", interrupted)
+    monkeypatch.setattr("softki.cli.find_spec", interrupted)
     with pytest.raises(SystemExit) as exit_:
         main()
     assert exit_.value.code == 130

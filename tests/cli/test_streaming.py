@@ -20,8 +20,8 @@ import softki
 import softki.cli.fit
 import softki.estimator.rows
 from softki.cli.app import run
-from softki.cli.survey import TestRows
-from softki.data import readers, scans
+from softki.cli.survey import rows_to_test
+from softki.data import file_sets, scans
 from softki.data.encoding import TableEncoder
 from softki.streaming import blocks as rows
 from softki.streaming.source import Source
@@ -38,7 +38,7 @@ def _always_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also small tables, in small blocks."""
     monkeypatch.setattr(softki.estimator.rows, "IN_MEMORY_BYTES", -1)
     monkeypatch.setattr(scans, "CSV_BYTES", 20_000)
-    monkeypatch.setattr(readers, "BATCH_ROWS", 700)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 700)
     monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
     torch.set_num_threads(1)
 
@@ -148,7 +148,7 @@ def test_large_tables_are_streamed(cli: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_test_rows_are_kept_from_everything(cli: Any) -> None:
     """A category, a second value and extremes that only test rows have stay unknown."""
-    tested = TestRows(0.25, 7).mask(0, N)
+    tested = rows_to_test(0.25, 7, 0, N)
     size = np.where(tested, 1e6, np.asarray(TABLE["size"]))
     size[[np.flatnonzero(tested)[0], np.flatnonzero(~tested)[0]]] = np.nan
     city = np.where(tested & (np.arange(N) > 100), "Bonn", np.asarray(TABLE["city"]))
@@ -185,7 +185,7 @@ def test_known_noise_and_several_targets(cli: Any) -> None:
     assert code == 0, err
     figures = json.loads(out)["test"]
     assert figures["price"]["nll"] == pytest.approx(figures["twice"]["nll"])
-    tested = TestRows(0.2, 0).mask(0, N)
+    tested = rows_to_test(0.2, 0, 0, N)
     parquet("test.parquet", table.filter(pa.array(tested)))
     _, out, _ = cli("evaluate m.softki test.parquet --json")
     assert_same_figures(figures["price"], json.loads(out)["targets"]["price"])

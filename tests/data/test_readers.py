@@ -10,7 +10,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from softki.data import readers, scans
+from softki.data import file_sets, scans
 from softki.data.csv_types import DATES
 from softki.data.file_sets import FileSet, TableReader
 from softki.data.writers import written
@@ -21,7 +21,7 @@ TABLE = pa.table({"a": np.arange(1000.0), "b": pa.array(["x", "y"] * 500), "a.b"
 
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BATCH_ROWS", 64)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 64)
     monkeypatch.setattr(scans, "CSV_BYTES", 1000)
 
 
@@ -106,7 +106,7 @@ def test_the_type_of_a_csv_column_suits_the_whole_file(
 def test_memory_does_not_grow_with_a_parquet_row_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "BATCH_ROWS", 1 << 14)
+    monkeypatch.setattr(file_sets, "BATCH_ROWS", 1 << 14)
     peaks = []
     for count in (300_000, 1_200_000):
         path = tmp_path / f"{count}.parquet"

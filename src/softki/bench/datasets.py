@@ -16,7 +16,8 @@ import numpy as np
 from softki.bench.download import Progress, download
 from softki.bench.molecules import flat_coordinates, inverse_distances
 from softki.bench.registry import REGISTRY, DataSet
-from softki.data import large_d, large_n, ricker, robot_arm
+from softki.bench.synthetic import large_d, large_n, ricker
+from softki.data import robot_arm
 from softki.exceptions import InvalidInputError
 from softki.validation.parameters import check_choice
 

@@ -24,9 +24,9 @@ class Console:
     """Tables or JSON on stdout; notes, warnings and progress bars on stderr.
 
     Attributes:
-        quiet: whether to show only warnings, errors, and JSON if it was asked for.
-        json: whether to give the result as one JSON object, and no table.
-        silent: whether to show nothing, as processes of rank 1 and above do.
+        quiet: if true, show only warnings, errors, and JSON if it was asked for.
+        json: if true, give the result as one JSON object, and no table.
+        silent: if true, show nothing, as in processes of rank 1 and above.
         warnings: warnings so far, which are part of the JSON.
     """
 
@@ -42,8 +42,15 @@ class Console:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether bars are drawn: on a terminal only."""
+        """True if bars are drawn, as on a terminal."""
         return not self.quiet and not self.json and sys.stderr.isatty()
+
+    def bar(self, rows: int | None, delay: float = 0.0) -> Any:
+        """A progress bar that appears after the delay in seconds; `rows` is None if unknown."""
+        from tqdm.auto import tqdm
+
+        hidden = not self.shows_progress
+        return tqdm(total=rows, unit="row", unit_scale=True, disable=hidden, delay=delay)
 
     def note(self, text: str) -> None:
         """Show a remark, on stderr."""

@@ -38,7 +38,7 @@ def evaluate(
         file = ModelFile.open(model, device, missing)
         file.check_named_targets()
         files = FileSet.of(data)
-        rows = ObservedRows(file, files, file.targets, console)
+        rows = ObservedRows.of(file, files, file.targets, console)
         scores = scores_of(file.estimator, rows, files)
     seconds = time.perf_counter() - start
     figures = dict(zip(file.targets, scores.figures(), strict=True))

@@ -21,7 +21,7 @@ from softki.cli.options import (
     listed,
     usage,
 )
-from softki.cli.process_group import in_process_group, launched_rank
+from softki.cli.process_group import launched_rank, process_group
 
 if TYPE_CHECKING:
     from softki.data.encoding import TableEncoder
@@ -37,7 +37,7 @@ Examples:
 """
 
 
-@in_process_group
+@process_group()
 def fit(
     data: DataArgument,
     target: Annotated[
@@ -95,7 +95,7 @@ def fit(
         ),
     ] = None,
     device: Device = "auto",
-    seed: Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Seed of random numbers.")] = 0,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -108,8 +108,8 @@ def fit(
     training early: the best model so far is written. A second Ctrl-C gives up. Several processes
     fit together: torchrun --nproc-per-node 2 -m softki fit …
     """
-    from softki.cli.columns import ColumnChoice
-    from softki.cli.summary import fit_summary
+    from softki.cli.columns import chosen_columns
+    from softki.cli.model_file import fit_summary
     from softki.cli.training_rows import TrainingRows
     from softki.data.file_sets import FileSet
     from softki.estimator.regressor import SoftKIRegressor
@@ -138,12 +138,12 @@ def fit(
     check_new_file(output, files)
     if not launched_rank():
         checked_target(output)
-    choice = ColumnChoice.of(
+    chosen = chosen_columns(
         files, listed_targets(target), listed(columns), listed(drop), noise_variance
     )
     with kept_until_the_end():
         with console.listening():
-            rows = TrainingRows(choice, missing.value, console, test, seed)
+            rows = TrainingRows(files, chosen, missing.value, console, test, seed)
             estimator = SoftKIRegressor(
                 **settings,
                 device=device,
@@ -159,13 +159,13 @@ def fit(
             estimator,
             kernel,
             data=files.title,
-            targets=choice.targets,
+            targets=chosen.targets,
             dropped_rows=rows.dropped,
-            noise_column=choice.noise,
-            test=None if tested is None else dict(zip(choice.targets, tested, strict=True)),
+            noise_column=chosen.noise,
+            test=None if tested is None else dict(zip(chosen.targets, tested, strict=True)),
             seconds=time.perf_counter() - start,
         )
-        extra = {"encoder": rows.encoder.to_json(), "targets": choice.targets, "fit": summary}
+        extra = {"encoder": rows.encoder.to_json(), "targets": chosen.targets, "fit": summary}
         save(estimator, output, extra)
     _show(console, summary, output)
     console.result({"model": str(output), **summary, "columns": _columns(rows.encoder)})

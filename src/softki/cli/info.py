@@ -47,8 +47,7 @@ def info(
 
 def _summary_of(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
     """The facts of a model that was saved from Python, which has to be loaded for them."""
-    from softki.cli.model_file import target_names
-    from softki.cli.summary import fit_summary
+    from softki.cli.model_file import fit_summary, target_names
     from softki.storage import load
 
     kernel = metadata["kernel"]

@@ -121,7 +121,7 @@ def listed(values: Sequence[str] | None) -> list[str]:
 
 def check_named(option: str, chosen: Sequence[str], data: FileSet) -> None:
     """Raise a `UsageError` unless the table has all of the columns that an option names."""
-    from softki.data.readers import suggestion
+    from softki.data.file_checks import suggestion
 
     for name in chosen:
         if name not in data.names:

@@ -14,13 +14,16 @@ from softki import plots
 from softki.cli.console import Console
 from softki.cli.model_file import ModelFile
 from softki.cli.options import PictureKind, UsageError, about
-from softki.cli.scoring import Observed, ObservedRows, observed_moments
+from softki.cli.scoring import ObservedRows, observed_moments, with_names
+from softki.data.file_checks import suggestion
 from softki.data.file_sets import FileSet
-from softki.data.readers import suggestion
 from softki.exceptions import InvalidInputError
+from softki.streaming.blocks import Block, RawRows
+from softki.streaming.sampling import LowestRows
 
-# Of a larger table, a random sample of so many rows is drawn.
+# Rows that are drawn; of a larger table, they are a random sample.
 MAX_ROWS = 20_000
+_SEED = 0xD12A  # unlike those of fits, which hold out the rows that are first in this order
 _SLICES = 3
 _OF_PREDICTIONS: dict[PictureKind, Any] = {
     PictureKind.prediction: plots.PredictionDisplay,
@@ -45,14 +48,16 @@ class Pictures:
         self.file, self.estimator = file, file.estimator
         self.target = 0 if target is None else _target(file, target)
         self.name = file.targets[self.target]
-        self.rows: Observed | None = None
+        self.rows: RawRows | None = None
+        self.x: Any = None  # their inputs as a table
         self.has_target = False
 
     def sample(self, data: FileSet, console: Console) -> None:
         """Read the table, and keep all rows or a random sample of them."""
         self.has_target = self.file.names_targets and self.name in data.names
         targets = [self.name] if self.has_target else []
-        self.rows = _sampled(ObservedRows(self.file, data, targets, console))
+        self.rows = _sampled(ObservedRows.of(self.file, data, targets, console))
+        self.x = with_names(self.estimator, self.rows.x)
 
     def possible(self, console: Console) -> list[PictureKind]:
         """The pictures that the data allows; a note says which of them would show nothing."""
@@ -78,12 +83,12 @@ class Pictures:
             matplotlib.use("Agg")
         if kind in _OF_MODEL:
             return _OF_MODEL[kind].from_estimator(self.estimator).figure_
-        assert self.rows is not None
         if kind is PictureKind.points:
-            return plots.PointsDisplay.from_estimator(self.estimator, self.rows.x).figure_
+            return plots.PointsDisplay.from_estimator(self.estimator, self.x).figure_
         if kind is PictureKind.slice:
-            return self._slices(self.rows.x)
-        mean, std = observed_moments(self.estimator, self.rows.x, self.rows.noise)
+            return self._slices()
+        assert self.rows is not None
+        mean, std = observed_moments(self.estimator, self.rows)
         moments = mean[:, self.target], std[:, self.target]
         display = _OF_PREDICTIONS[kind]
         return display.from_predictions(self.rows.y[:, 0], *moments, target_name=self.name).figure_
@@ -97,19 +102,22 @@ class Pictures:
         if kind in (PictureKind.points, PictureKind.slice):
             if self.rows is None:
                 raise UsageError(f"--kind {kind.value} needs DATA")
-            if not _varying(self.rows.x):
+            if not self._varying():
                 raise InvalidInputError("all rows of the table have the same inputs")
 
-    def _slices(self, x: Any) -> Any:
+    def _varying(self) -> list[int]:
+        return [j for j, column in enumerate(self.x.columns) if len(column.unique()) > 1]
+
+    def _slices(self) -> Any:
         """Along the most relevant columns that vary here, numbers rather than categories."""
         encodings = self.file.encoder.columns
         categories = {n for column in encodings if column.kind == "category" for n in column.names}
-        varying = _varying(x)
-        numbers = [j for j in varying if x.column_names[j] not in categories]
+        varying = self._varying()
+        numbers = [j for j in varying if self.x.column_names[j] not in categories]
         relevance = self.estimator.feature_relevance_
         features = sorted(numbers or varying, key=lambda j: -relevance[j])[:_SLICES]
         return plots.SliceDisplay.from_estimator(
-            self.estimator, x, features, target=self.target, target_name=self.name
+            self.estimator, self.x, features, target=self.target, target_name=self.name
         ).figure_
 
 
@@ -120,21 +128,14 @@ def _target(file: ModelFile, target: str) -> int:
     return file.targets.index(target)
 
 
-def _sampled(batches: Iterable[Observed]) -> Observed:
-    """All rows, or MAX_ROWS of them: those with the smallest random keys, without replacement."""
-    rng, keys, rows = np.random.default_rng(0), np.empty(0), None
-    for batch in batches:
-        keys = np.append(keys, rng.random(len(batch.y)))
-        rows = batch if rows is None else rows.followed_by(batch)
-        if len(keys) > MAX_ROWS:
-            smallest = np.sort(np.argpartition(keys, MAX_ROWS)[:MAX_ROWS])
-            keys, rows = keys[smallest], rows.take(smallest)
-    assert rows is not None  # a table without complete rows is refused
-    return rows
-
-
-def _varying(x: Any) -> list[int]:
-    return [j for j, column in enumerate(x.columns) if len(column.unique()) > 1]
+def _sampled(batches: Iterable[RawRows]) -> RawRows:
+    """All rows in order, or a random sample of MAX_ROWS of them."""
+    sample, position = LowestRows(MAX_ROWS, _SEED), 0
+    for rows in batches:
+        sample.add(Block(position, rows))
+        position += len(rows)
+    positions, sampled = sample.ordered()
+    return sampled.take(np.argsort(positions))
 
 
 def make_folder(folder: Path) -> None:

@@ -76,8 +76,8 @@ def predict(
     """
     from softki.cli.model_file import EncodedBatches, ModelFile
     from softki.cli.predicted import PredictedColumns
+    from softki.data.file_checks import file_format
     from softki.data.file_sets import FileSet
-    from softki.data.readers import file_format
     from softki.data.writers import csv_to, written
 
     start, console = time.perf_counter(), Console(quiet, json)
@@ -96,7 +96,8 @@ def predict(
         kept = _kept(keep, files, names, console)
         columns = PredictedColumns(file.estimator, kept, names, std, levels, of.value)
         reader = file.reader(files, kept)
-        batches, schema = EncodedBatches(file, reader, console), columns.schema(reader.schema)
+        batches = EncodedBatches(file.encoder, reader.name, reader, reader.count, console)
+        schema = columns.schema(reader.schema)
         sink = csv_to(sys.stdout.buffer, schema) if output is None else written(output, schema)
         with sink as write:
             for batch, encoded, complete in batches:

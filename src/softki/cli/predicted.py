@@ -33,7 +33,7 @@ class PredictedColumns:
 
     def predicted(self, batch: Any, encoded: Encoded, complete: np.ndarray) -> Any:
         """One batch of the output; rows that are not complete have nulls."""
-        means, stds = moments(self.estimator, encoded.table(complete), self.of)
+        means, stds = moments(self.estimator, encoded.values[complete], self.of)
         z = normal_quantile(self.levels).numpy()
         arrays = [batch.column(name) for name in self.kept]
         for mean, std in zip(means.T, stds.T, strict=True):

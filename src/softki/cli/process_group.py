@@ -7,32 +7,16 @@ rank 0 prints and writes the results; the others only compute.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import wraps
-from typing import ParamSpec, TypeVar
 
 from softki.exceptions import ProcessError
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def launched_rank() -> int:
     """Rank that `torchrun` gave to this process; 0 without it."""
     return int(os.environ.get("RANK", "0")) if _launched_count() > 1 else 0
-
-
-def in_process_group(command: Callable[P, R]) -> Callable[P, R]:
-    """The command in the group of the processes that `torchrun` has started, if it has."""
-
-    @wraps(command)
-    def run(*arguments: P.args, **options: P.kwargs) -> R:
-        with process_group():
-            return command(*arguments, **options)
-
-    return run
 
 
 @contextmanager

@@ -4,116 +4,107 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import torch
 
 from softki.cli.console import Console, number, share
-from softki.cli.model_file import EncodedBatches, ModelFile
+from softki.cli.model_file import EncodedBatches, ModelFile, noise_std
 from softki.cli.options import about
 from softki.data.arrow import pa
-from softki.data.column_kinds import KINDS, kind_of, numbers_of
+from softki.data.column_kinds import KINDS, kind_of
 from softki.data.file_sets import FileSet
 from softki.estimator.regressor import Of, SoftKIRegressor
+from softki.estimator.rows import feature_names
 from softki.exceptions import InvalidInputError
 from softki.metrics import half_width, negative_log_density
-
-
-class Observed(NamedTuple):
-    """Complete rows: inputs as a table, targets (n, t), and noise vᵢ / v̄ (n,).
-
-    v̄ is the mean of the noise variances of the fit; where none are known, the noise is 1.
-    """
-
-    x: Any
-    y: np.ndarray
-    noise: np.ndarray
-
-    def followed_by(self, other: Self) -> Self:
-        """These rows and the others after them."""
-        x = pa.concat_tables([self.x, other.x])
-        return type(self)(x, np.append(self.y, other.y, 0), np.append(self.noise, other.noise))
-
-    def take(self, rows: np.ndarray) -> Self:
-        """The rows of the given indices."""
-        return type(self)(self.x.take(pa.array(rows)), self.y[rows], self.noise[rows])
+from softki.streaming.blocks import RawRows
+from softki.streaming.tables import matrix_of
 
 
 class ObservedRows:
-    """The complete rows of a table for a model file, a batch at a time.
+    """The complete rows of a table, a batch at a time, with their targets and relative noise.
 
-    Known noise is read from the column of the fit. Iterating warns at the end where the noise of
-    rows is unknown and average noise was taken, and raises where no row is complete.
+    The relative noise is vᵢ / v̄, where v̄ is the mean of the noise variances of the fit; where none
+    are known, it is 1. Iterating warns at the end where the noise of rows is unknown and average
+    noise was taken, and raises where no row is complete.
 
     Args:
-        file: model file whose encoder is used.
-        data: table.
-        targets: columns of the targets to read; none for inputs alone.
-        console: console for the bar and for warnings.
+        batches: batches of the table, with their encoded inputs.
+        targets: columns of the targets; none for inputs alone.
+        noise: column of the known noise, if there is one.
+        noise_unit: mean of the noise variances of the fit.
     """
 
     def __init__(
-        self, file: ModelFile, data: FileSet, targets: Sequence[str], console: Console
+        self,
+        batches: EncodedBatches,
+        targets: Sequence[str],
+        noise: str | None,
+        noise_unit: float | None,
     ) -> None:
-        self._file, self._data, self._targets, self._console = file, data, targets, console
-        self._noise = [file.noise] if file.noise in data.names else []
-        self._reader = file.reader(data, [*targets, *self._noise])
-        self._batches = EncodedBatches(file, self._reader, console, targets)
+        self._batches, self._targets = batches, targets
+        self._noise, self._noise_unit = noise, noise_unit
         self._unknown = 0  # rows whose noise is not usable
+
+    @classmethod
+    def of(
+        cls, file: ModelFile, data: FileSet, targets: Sequence[str], console: Console
+    ) -> ObservedRows:
+        """The rows of a table for a model file, with the targets of the given names."""
+        noise = file.noise if file.noise in data.names else None
+        others = [*targets, *([] if noise is None else [noise])]
+        reader = file.reader(data, others)
+        with about(data):
+            numbers_in(reader.schema.empty_table(), others)
+        if targets and file.noise != noise:
+            console.warn(
+                f"{data}: has no column {file.noise!r}, the known noise of the fit: the figures "
+                "assume average noise"
+            )
+        encoded = EncodedBatches(file.encoder, data.name, reader, reader.count, console, targets)
+        return cls(encoded, targets, noise, file.estimator.noise_unit_)
 
     @property
     def left_out(self) -> int:
         """Rows with missing values, once all rows were read."""
         return self._batches.incomplete
 
-    def __iter__(self) -> Iterator[Observed]:
+    def __iter__(self) -> Iterator[RawRows]:
         """Read the table once."""
-        with about(self._data):
-            numbers_in(self._reader.schema.empty_table(), [*self._targets, *self._noise])
-        count = 0
+        count, name = 0, self._batches.name
         for batch, encoded, complete in self._batches:
-            with about(self._data):
-                y = numbers_in(batch, self._targets)[complete]
-                noise = self._relative_noise(batch, complete)
-            count += len(y)
-            yield Observed(encoded.table(complete), y, noise)
+            noise = self._relative_noise(batch, complete)
+            rows = RawRows(encoded.values, numbers_in(batch, self._targets), noise)
+            count += int(complete.sum())
+            yield rows if complete.all() else rows.take(np.flatnonzero(complete))
         if not count:
-            raise InvalidInputError(f"{self._data}: no row is complete")
-        if self._targets:
-            self._warn_of_unknown_noise()
-
-    def _relative_noise(self, batch: Any, rows: np.ndarray) -> np.ndarray:
-        if not self._noise:
-            return np.ones(int(rows.sum()))
-        variance = numbers_in(batch, self._noise)[rows, 0]
-        usable = np.isfinite(variance) & (variance > 0)
-        self._unknown += int((~usable).sum())
-        return np.where(usable, variance / self._file.estimator.noise_unit_, 1.0)
-
-    def _warn_of_unknown_noise(self) -> None:
-        name = self._file.noise
-        if name is not None and not self._noise:
-            self._console.warn(
-                f"{self._data}: has no column {name!r}, the known noise of the fit: the figures "
-                "assume average noise"
-            )
-        if self._unknown:
-            self._console.warn(
-                f"{self._data}: {name!r} is missing or not positive in {self._unknown} rows: "
+            raise InvalidInputError(f"{name}: no row is complete")
+        if self._targets and self._unknown:
+            self._batches.console.warn(
+                f"{name}: {self._noise!r} is missing or not positive in {self._unknown} rows: "
                 "their figures assume average noise"
             )
+
+    def _relative_noise(self, batch: Any, complete: np.ndarray) -> np.ndarray:
+        if self._noise is None or self._noise_unit is None:
+            return np.ones(len(batch))
+        variance = numbers_in(batch, [self._noise])[:, 0]
+        usable = np.isfinite(variance) & (variance > 0)
+        self._unknown += int((complete & ~usable).sum())
+        return np.divide(variance, self._noise_unit, out=np.ones(len(batch)), where=usable)
 
 
 Moments = tuple[np.ndarray, np.ndarray]
 
 
-def moments(estimator: SoftKIRegressor, x: Any, of: Of = "y") -> Moments:
-    """Mean and standard deviation of y or of f at the rows of a table, (n, t) each."""
+def moments(estimator: SoftKIRegressor, x: np.ndarray, of: Of = "y") -> Moments:
+    """Mean and standard deviation of y or of f at rows of numbers (n, d), (n, t) each."""
     shape = (len(x), len(noise_std(estimator)))
     if not len(x):
         return np.empty(shape), np.empty(shape)
-    mean, std = estimator.predict(x, return_std=True, of=of)
+    mean, std = estimator.predict(with_names(estimator, x), return_std=True, of=of)
     strange = ~np.isfinite(mean.reshape(shape) + std.reshape(shape)).all(1)
     if strange.any():
         raise InvalidInputError(
@@ -123,19 +114,19 @@ def moments(estimator: SoftKIRegressor, x: Any, of: Of = "y") -> Moments:
     return mean.reshape(shape), std.reshape(shape)
 
 
-def observed_moments(estimator: SoftKIRegressor, x: Any, relative_noise: np.ndarray) -> Moments:
+def with_names(estimator: SoftKIRegressor, x: np.ndarray) -> Any:
+    """Rows of numbers (n, d) as a table with the names of the inputs of the fit."""
+    return pa.table(dict(zip(feature_names(estimator), x.T, strict=True)))
+
+
+def observed_moments(estimator: SoftKIRegressor, rows: RawRows) -> Moments:
     """Mean and standard deviation of y where the noise of the rows is known, (n, t) each.
 
-    Its variance is that of f, and that of average noise times vᵢ / v̄, the relative noise (n,).
+    Its variance is that of f, and that of average noise times the relative noise of the row.
     """
-    mean, std = moments(estimator, x, of="f")
-    return mean, np.sqrt(std**2 + relative_noise[:, None] * noise_std(estimator) ** 2)
-
-
-def noise_std(estimator: SoftKIRegressor) -> np.ndarray:
-    """Standard deviation of average noise in each target (t,), in its units."""
-    standardised = float(estimator.fit_.posterior.noise_variance) ** 0.5
-    return np.asarray(standardised * estimator.y_standardizer_.scale)
+    mean, std = moments(estimator, rows.x, of="f")
+    assert rows.noise is not None
+    return mean, np.sqrt(std**2 + rows.noise[:, None] * noise_std(estimator) ** 2)
 
 
 LEVELS = (0.5, 0.8, 0.95)
@@ -179,22 +170,19 @@ class Scores:
         return [_figures(means[:, t], float(variance[t])) for t in range(means.shape[1])]
 
 
-def scores_of(estimator: SoftKIRegressor, rows: Iterable[Observed], data: object) -> Scores:
+def scores_of(estimator: SoftKIRegressor, batches: Iterable[RawRows], data: object) -> Scores:
     """Scores of a fitted estimator at rows that come in batches.
-
-    This is the one rule for scores of rows with targets: of a table for a model file (the
-    batches of `ObservedRows`), and of the test rows of a fit.
 
     Args:
         estimator: fitted estimator.
-        rows: complete rows, whose noise is relative to `noise_unit_` of the estimator.
+        batches: complete rows with their relative noise, see `ObservedRows`.
         data: name of the table in errors.
     """
     scores = Scores(len(noise_std(estimator)))
-    for x, y, noise in rows:
+    for rows in batches:
         with about(data):
-            predicted = observed_moments(estimator, x, noise)
-        scores.add(y, *predicted)
+            predicted = observed_moments(estimator, rows)
+        scores.add(rows.y, *predicted)
     return scores
 
 
@@ -224,7 +212,4 @@ def numbers_in(table: Any, names: Sequence[str]) -> np.ndarray:
                 f"column {name!r} holds {KINDS[kind].plural}, and softki is for regression, where "
                 "targets and noise variances are numbers"
             )
-    numbers = np.empty((len(table), len(names)))
-    for position, name in enumerate(names):
-        numbers[:, position] = numbers_of(table.column(name), "number")
-    return numbers
+    return matrix_of(table, names).astype(np.float64)

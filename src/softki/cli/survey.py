@@ -3,51 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from softki.cli.columns import ColumnChoice
 from softki.cli.console import Console
 from softki.cli.options import about
 from softki.cli.scoring import numbers_in
 from softki.data.column_kinds import is_present
 from softki.data.encoder_survey import EncoderSurvey, columns_with_values
 from softki.data.encoding import Missing
-from softki.data.readers import FilePart
+from softki.data.scans import FilePart
 from softki.exceptions import InvalidInputError
 from softki.streaming.blocks import block_rows
+from softki.streaming.tables import TableColumns
 from softki.training.data import row_hash
 
 # So that test rows are other rows than those that a fit with the same seed holds out.
 _APART = 0x7E57
 
 
-class TestRows:
-    """A random share of the rows, chosen by the hash of their position among all rows.
+def rows_to_test(share: float, seed: int, start: int, count: int) -> np.ndarray:
+    """A mask (count,) of the test rows among consecutive rows, whose first is row `start`.
+
+    A random share of the rows is chosen, by the hash of their position among all rows.
 
     Example:
-        >>> test = TestRows(0.25, seed=0)
-        >>> round(float(test.mask(0, 10_000).mean()), 2)
+        >>> round(float(rows_to_test(0.25, 0, 0, 10_000).mean()), 2)
         0.25
-        >>> bool((test.mask(0, 100)[40:] == test.mask(40, 60)).all())
+        >>> bool((rows_to_test(0.25, 0, 0, 100)[40:] == rows_to_test(0.25, 0, 40, 60)).all())
         True
     """
-
-    __test__ = False  # pytest would take it for a test, by its name
-
-    def __init__(self, share: float, seed: int) -> None:
-        self.share = share
-        self._limit = np.uint64(share * 2.0**64)
-        self._seed = seed ^ _APART
-
-    def mask(self, position: int, count: int) -> np.ndarray:
-        """A mask (count,) of the test rows among consecutive rows."""
-        if not self.share:
-            return np.zeros(count, dtype=bool)
-        return np.asarray(row_hash(np.arange(position, position + count), self._seed) < self._limit)
+    if not share:
+        return np.zeros(count, dtype=bool)
+    hashes = row_hash(np.arange(start, start + count), seed ^ _APART)
+    return np.asarray(hashes < np.uint64(share * 2.0**64))
 
 
 class PlacedBatch(NamedTuple):
@@ -80,33 +72,34 @@ class Survey:
     """The findings of a pass over all rows; test rows teach the encoder nothing.
 
     Args:
-        choice: columns of the table, and what they are for.
+        columns: columns of the table, and what they are for.
         parts: parts of the table.
         schema: schema of the table.
         missing: treatment of rows with missing values.
-        test: rows that are kept from the fit.
+        tested: function that gives the mask of the rows that are kept from the fit.
 
     Attributes:
-        encoder: what is known of the inputs.
+        encoder: survey of the inputs in the rows to fit to.
         counts: number of rows of each part.
         missing: number of missing values, by column, in rows that have targets, or in all rows if
             missing values are refused.
         places: place of the first of them, by column.
-        with_target: number of rows that have targets, and noise.
+        with_target: number of rows that have all targets, and noise where it is known.
         known: number of these rows that are used, as far as is known.
         tested: number of the used rows that are kept from the fit.
     """
 
     def __init__(
         self,
-        choice: ColumnChoice,
+        columns: TableColumns,
         parts: Sequence[FilePart],
         schema: Any,
         missing: Missing,
-        test: TestRows,
+        tested: Callable[[int, int], np.ndarray],
     ) -> None:
-        self._choice, self._parts, self._missing, self._test = choice, parts, missing, test
-        self.encoder = EncoderSurvey(schema, choice.inputs)
+        self._columns, self._parts, self._missing, self._is_tested = columns, parts, missing, tested
+        self._has_several = len({part.path for part in parts}) > 1
+        self.encoder = EncoderSurvey(schema, columns.inputs)
         self.counts = dict.fromkeys(parts, 0)
         self.missing: Counter[str] = Counter()
         self.places: dict[str, str] = {}
@@ -119,32 +112,28 @@ class Survey:
 
     def run(self, console: Console, total: int | None) -> None:
         """Read all rows."""
-        from tqdm.auto import tqdm
-
-        columns = [*self._choice.inputs, *self._choice.others]
-        needed = self._columns_with_values(columns) if self._missing == "drop" else []
-        shown = console.shows_progress
-        with tqdm(total=total, unit="row", unit_scale=True, disable=not shown, delay=1) as bar:
-            for rows in placed_batches(self._parts, columns):
+        needed = self._columns_with_values() if self._missing == "drop" else []
+        with console.bar(total, delay=1.0) as bar:
+            for rows in placed_batches(self._parts, self._columns.all):
                 self._look_at(rows, needed)
                 bar.update(len(rows.batch))
 
-    def _columns_with_values(self, columns: Sequence[str]) -> list[str]:
+    def _columns_with_values(self) -> list[str]:
         """The inputs that have a value in any row of the fit; without one, none is missing."""
         found: set[str] = set()
-        for rows in placed_batches(self._parts, columns):
+        for rows in placed_batches(self._parts, self._columns.all):
             fitted = self._known(rows.batch) & ~self._tested(rows)
-            left = [name for name in self._choice.inputs if name not in found]
+            left = [name for name in self._columns.inputs if name not in found]
             found.update(columns_with_values(rows.batch, left, fitted))
-            if len(found) == len(self._choice.inputs):  # after the first rows, as a rule
+            if len(found) == len(self._columns.inputs):  # after the first rows, as a rule
                 break
-        return [name for name in self._choice.inputs if name in found]
+        return [name for name in self._columns.inputs if name in found]
 
     def _known(self, batch: Any) -> np.ndarray:
-        return np.asarray(np.isfinite(numbers_in(batch, self._choice.others)).all(1))
+        return np.asarray(np.isfinite(numbers_in(batch, self._columns.others)).all(1))
 
     def _tested(self, rows: PlacedBatch) -> np.ndarray:
-        return self._test.mask(rows.position, len(rows.batch))
+        return self._is_tested(rows.position, len(rows.batch))
 
     def _look_at(self, rows: PlacedBatch, needed: Sequence[str]) -> None:
         batch = rows.batch
@@ -154,7 +143,7 @@ class Survey:
         self.with_target += int(known.sum())
         refuses = self._missing == "refuse"
         counted = np.ones(len(batch), dtype=bool) if refuses else known.copy()
-        for name in [*self._choice.inputs, *(self._choice.others if refuses else [])]:
+        for name in [*self._columns.inputs, *(self._columns.others if refuses else [])]:
             present = is_present(batch.column(name), name)
             self._count_missing(name, ~present & counted, rows)
             if name in needed:
@@ -172,7 +161,7 @@ class Survey:
             self.places.setdefault(name, self._place(rows, int(absent.argmax())))
 
     def _check_noise(self, rows: PlacedBatch) -> None:
-        name = self._choice.noise
+        name = self._columns.noise
         if name is None:
             return
         noise = numbers_in(rows.batch, [name])[:, 0]
@@ -185,5 +174,5 @@ class Survey:
 
     def _place(self, rows: PlacedBatch, row: int) -> str:
         """The place of a row of a batch, in words."""
-        file = f" of {rows.part.path}" if len(self._choice.data.paths) > 1 else ""
+        file = f" of {rows.part.path}" if self._has_several else ""
         return f"{rows.part.place(rows.row + row)}{file}"

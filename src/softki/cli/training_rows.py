@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from softki.cli.columns import (
-    MISSING_HELP,
-    NO_COLUMN,
-    ONE_ROW,
-    ColumnChoice,
-    check_parts,
-    tell_columns,
-    tell_dropped,
-    tell_test_rows,
-)
 from softki.cli.console import Console
-from softki.cli.options import about
-from softki.cli.scoring import Scores, numbers_in, observed_moments
-from softki.cli.survey import Survey, TestRows, placed_batches
+from softki.cli.model_file import EncodedBatches
+from softki.cli.options import UsageError, about
+from softki.cli.scoring import ObservedRows, numbers_in, scores_of
+from softki.cli.survey import Survey, placed_batches, rows_to_test
 from softki.data.arrow import pa
-from softki.data.encoding import Encoded, Missing, TableEncoder
+from softki.data.column_kinds import KINDS
+from softki.data.encoding import Missing, TableEncoder
+from softki.data.file_sets import FileSet
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError
 from softki.streaming import Source
 from softki.streaming.blocks import RawRows
 from softki.streaming.source import Files
-from softki.streaming.tables import TablePart, matrix_of
+from softki.streaming.tables import TableColumns, TablePart, matrix_of
+
+_ADVICE = "mend it, or leave the column out (--drop)"
+_MISSING_HELP = (
+    "--missing drop leaves such rows out, --missing impute fills in inputs with medians and most "
+    "frequent categories"
+)
+_ONE_ROW = "there is one row to fit to, and at least two are needed"
+_NO_COLUMN = "no column is left that could tell rows apart"
 
 
 class TrainingRows:
     """Rows to fit to and rows to test on, in files that are read a batch at a time.
 
     Args:
-        choice: columns of the table, and what they are for.
+        data: files of the table.
+        columns: columns of the table, and what they are for.
         missing: treatment of rows with missing values.
         console: console for notes, warnings and bars.
         test: share of the rows to test on.
@@ -48,42 +50,50 @@ class TrainingRows:
     """
 
     def __init__(
-        self, choice: ColumnChoice, missing: Missing, console: Console, test: float, seed: int
+        self,
+        data: FileSet,
+        columns: TableColumns,
+        missing: Missing,
+        console: Console,
+        test: float,
+        seed: int,
     ) -> None:
-        self._choice, self._console = choice, console
-        self._test, self._files = TestRows(test, seed), Files(choice.data.paths)
-        reader = choice.reader()
+        self._data, self._columns, self._console, self._share = data, columns, console, test
+        self._is_tested, self._files = partial(rows_to_test, test, seed), Files(data.paths)
+        # In CSV files, targets and noise are numbers.
+        types = dict.fromkeys(columns.others, KINDS["number"].csv_types)
+        reader = data.read(columns.all, types, _ADVICE)
         self._parts = reader.parts
-        self._survey = Survey(choice, self._parts, reader.schema, missing, self._test)
+        self._survey = Survey(columns, self._parts, reader.schema, missing, self._is_tested)
         try:
-            with about(choice.data):
-                numbers_in(reader.schema.empty_table(), choice.others)
+            with about(data):
+                numbers_in(reader.schema.empty_table(), columns.others)
             self._survey.run(console, reader.count)
         except InvalidInputError:
             self._files.check_unchanged()  # which may be all that is wrong
             raise
         self._files.check_unchanged()
-        with about(choice.data):
+        with about(data):
             self.encoder = self._learned(missing)
-        tell_columns(self.encoder, self._survey.missing, self._survey.encoder.hints, console)
+        self._tell_columns()
         self.source = self._encoded_source()
-        self._scores = Scores(len(choice.targets))
+        self._tested = 0
 
     @property
     def dropped(self) -> int:
         """Rows that were left out, as something was missing; known after the fit and its test."""
-        return self._survey.rows - len(self.source) - self._scores.rows
+        return self._survey.rows - len(self.source) - self._tested
 
     def tested(self, estimator: SoftKIRegressor) -> list[dict[str, Any]] | None:
         """The figures of the fitted estimator on test rows, a target each."""
         if estimator.fit_report_.is_streamed:
             self._console.note(f"{self._survey.rows} rows were read in batches, anew in every pass")
-        if self._test.share:
-            self._score(estimator)
-        tell_dropped(self.dropped, self._survey.rows, self._console)
-        if not self._test.share:
-            return None
-        return [{"rows": self._scores.rows, **figures} for figures in self._scores.figures()]
+        figures = self._scores(estimator) if self._share else None
+        if self.dropped:
+            self._console.note(
+                f"{self.dropped} of {self._survey.rows} rows are left out, as values are missing"
+            )
+        return figures
 
     def _learned(self, missing: Missing) -> TableEncoder:
         """The encoder, once it is clear that it has something to encode."""
@@ -92,27 +102,45 @@ class TrainingRows:
             raise InvalidInputError("has no rows")
         if not survey.with_target:
             raise InvalidInputError("no row has a target")
-        check_parts(survey.known - survey.tested, survey.tested, self._test.share)
+        if self._share and not 0 < survey.tested < survey.known:
+            raise UsageError(
+                f"--test {self._share:g} of {survey.known} rows leaves none to fit or none to test"
+            )
         encoder = TableEncoder.of_survey(survey.encoder, missing)
         if not encoder.columns:
-            raise InvalidInputError(ONE_ROW if survey.encoder.rows == 1 else NO_COLUMN)
-        needed = [*encoder.inputs, *self._choice.others]
+            raise InvalidInputError(_ONE_ROW if survey.encoder.rows == 1 else _NO_COLUMN)
+        needed = [*encoder.inputs, *self._columns.others]
         counts = {name: survey.missing[name] for name in needed if survey.missing[name]}
         if missing == "refuse" and counts:
             where = ", ".join(f"{name} {count}" for name, count in counts.items())
             first = next(iter(counts))
             raise InvalidInputError(
                 f"values are missing ({where}), that of {first!r} first in "
-                f"{survey.places[first]}: {MISSING_HELP}"
+                f"{survey.places[first]}: {_MISSING_HELP}"
             )
         return encoder
 
+    def _tell_columns(self) -> None:
+        """Note the encoding of columns that are no plain numbers, or were filled in or left out."""
+        encoder, survey = self.encoder, self._survey
+        hints = survey.encoder.hints
+        for column in encoder.columns:
+            filled = survey.missing[column.name] if encoder.missing == "impute" else 0
+            note = f"; {hints[column.name]}" if column.name in hints else ""
+            if filled:
+                fill = repr(column.fill) if isinstance(column.fill, str) else f"{column.fill:g}"
+                note = f", {filled} missing filled in with {fill}{note}"
+            if column.kind != "number" or filled:
+                self._console.note(f"column {column.name!r}: {column}{note}")
+        for name, reason in encoder.left_out.items():
+            self._console.note(f"column {name!r}: left out, it {reason}")
+
     def _encoded_source(self) -> Source:
-        choice, survey = self._choice, self._survey
-        columns = [*self.encoder.inputs, *choice.others]
+        chosen, survey = self._columns, self._survey
+        columns = [*self.encoder.inputs, *chosen.others]
         # Where no row is left out, blocks and their sizes are known before they are read.
-        is_whole = survey.known == survey.rows and not survey.missing and not self._test.share
-        width = len(self.encoder.names) + len(choice.targets)
+        is_whole = survey.known == survey.rows and not survey.missing and not self._share
+        width = len(self.encoder.names) + len(chosen.targets)
         parts, start = [], 0
         for part, count in survey.counts.items():
             encoded = partial(self._encoded, start)
@@ -121,19 +149,19 @@ class TrainingRows:
         return Source(
             parts,
             self.encoder.names,
-            choice.targets,
-            choice.noise,
-            single_target=len(choice.targets) == 1,
+            chosen.targets,
+            chosen.noise,
+            single_target=len(chosen.targets) == 1,
             files=self._files,
         )
 
     def _encoded(self, start: int, batch: Any, row: int) -> RawRows:
         """The rows of a batch that are complete and no test rows, as numbers."""
-        y, noise = matrix_of(batch, self._choice.targets), None
+        y, noise = matrix_of(batch, self._columns.targets), None
         x, chosen = self._inputs(batch)
-        chosen &= ~self._test.mask(start + row, len(batch)) & np.isfinite(y).all(1)
-        if self._choice.noise is not None:
-            noise = matrix_of(batch, [self._choice.noise])[:, 0].astype(np.float64)
+        chosen &= ~self._is_tested(start + row, len(batch)) & np.isfinite(y).all(1)
+        if self._columns.noise is not None:
+            noise = matrix_of(batch, [self._columns.noise])[:, 0].astype(np.float64)
             chosen &= np.isfinite(noise)
         rows = RawRows(x, y, noise)
         return rows if chosen.all() else rows.take(np.flatnonzero(chosen))
@@ -149,27 +177,21 @@ class TrainingRows:
         encoded = self.encoder.encode(batch)
         return np.ascontiguousarray(encoded.values, dtype=kept), encoded.complete
 
-    def _score(self, estimator: SoftKIRegressor) -> None:
-        """Predict the test rows, in one more pass."""
-        constants = [column.name for column in self.encoder.constants]
-        columns = [*self.encoder.inputs, *constants, *self._choice.others]
-        unseen: dict[str, Counter[str]] = {}
-        changed: Counter[str] = Counter()
-        for rows in placed_batches(self._parts, columns):
-            tested = self._test.mask(rows.position, len(rows.batch))
-            with about(rows.part.path):
-                encoded = self._add_scores(estimator, rows.batch.filter(pa.array(tested)))
-            changed += encoded.changed
-            for name, counts in encoded.unseen.items():
-                unseen[name] = unseen.get(name, Counter()) + counts
+    def _scores(self, estimator: SoftKIRegressor) -> list[dict[str, Any]]:
+        """The figures of the test rows, a target each, from one more pass over the table."""
+        columns = self._columns
+        batches = EncodedBatches(
+            self.encoder, "test rows", self._test_batches(), None, self._console, columns.others
+        )
+        rows = ObservedRows(batches, columns.targets, columns.noise, estimator.noise_unit_)
+        scores = scores_of(estimator, rows, self._data)
         self._files.check_unchanged()
-        tell_test_rows(self.encoder, unseen, changed, self._console)
+        self._tested = scores.rows
+        return [{"rows": scores.rows, **figures} for figures in scores.figures()]
 
-    def _add_scores(self, estimator: SoftKIRegressor, batch: Any) -> Encoded:
-        choice, encoded = self._choice, self.encoder.encode(batch)
-        numbers = numbers_in(batch, choice.others)
-        complete = encoded.complete & np.isfinite(numbers).all(1)
-        y, noise = np.split(numbers[complete], [len(choice.targets)], axis=1)
-        relative = noise[:, 0] / estimator.noise_unit_ if choice.noise else np.ones(len(y))
-        self._scores.add(y, *observed_moments(estimator, encoded.table(complete), relative))
-        return encoded
+    def _test_batches(self) -> Iterator[Any]:
+        constants = [column.name for column in self.encoder.constants]
+        columns = [*self.encoder.inputs, *constants, *self._columns.others]
+        for rows in placed_batches(self._parts, columns):
+            tested = self._is_tested(rows.position, len(rows.batch))
+            yield rows.batch.filter(pa.array(tested))

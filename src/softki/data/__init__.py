@@ -1,21 +1,5 @@
-"""Tables in files, their encoding as numbers, synthetic data sets, and splits."""
+"""Tables in files, their encoding as numbers, a synthetic data set, and splits."""
 
-from softki.data.datasets import (
-    large_d,
-    large_n,
-    ricker,
-    ricker_wavelet,
-    robot_arm,
-    ski_split_indices,
-    split_indices,
-)
+from softki.data.datasets import robot_arm, ski_split_indices, split_indices
 
-__all__ = [
-    "large_d",
-    "large_n",
-    "ricker",
-    "ricker_wavelet",
-    "robot_arm",
-    "ski_split_indices",
-    "split_indices",
-]
+__all__ = ["robot_arm", "ski_split_indices", "split_indices"]

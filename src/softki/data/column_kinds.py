@@ -100,8 +100,7 @@ def is_present(column: Any, name: str) -> np.ndarray:
 
 
 def _microseconds(column: Any, kind: str) -> np.ndarray:
-    unit = {"date": pa.timestamp("us"), "time": pa.time64("us"), "duration": pa.duration("us")}
-    whole = _cast(_cast(column, unit[kind]), pa.int64())
+    whole = _cast(_cast(column, KINDS[kind].common), pa.int64())
     return _cast(whole, pa.float64()).to_numpy(zero_copy_only=False)
 
 

@@ -1,4 +1,4 @@
-"""The columns of a table as an encoder has to know them, from one pass over its rows.
+"""The survey of the columns of a table by which its encoder is made, from one pass over its rows.
 
 Categories are counted, and columns are found that are constant or hold no values. Medians, with
 which missing numbers are filled in, are those of all rows of a table of up to 65,536 rows, and of a
@@ -57,7 +57,7 @@ class NumberSurvey:
         self.varies = False
 
     def add(self, column: Any) -> np.ndarray:
-        """Look at more values; their numbers, of which NaN and infinite ones are missing."""
+        """Look at more values, and return their numbers: NaN and infinite ones are missing."""
         numbers = numbers_of(column, self.kind)
         finite = numbers if np.isfinite(numbers.sum()) else numbers[np.isfinite(numbers)]
         if len(finite):
@@ -111,10 +111,10 @@ class TextSurvey:
         self._has_too_many = False
 
     def add(self, column: Any, place: Place | None, fitted: Any = None) -> None:
-        """Look at more values, all of them or those of a mask to fit to.
+        """Look at more values, of which a mask may say which are fitted to.
 
         Raises if too many are different: at once, unless all are numbers so far. The one text that
-        makes text of numbers may come later, and is worth to know.
+        makes text of numbers may come later, and the error should name it.
         """
         texts = column.cast(pa.string())
         if self._where is None and (row := first_text(texts)) is not None:
@@ -162,31 +162,22 @@ class _Sample:
     def __init__(self, width: int) -> None:
         self._capacity = max(1, min(_SAMPLE_ROWS, _SAMPLE_NUMBERS // max(1, width)))
         self._limit = np.uint64(2**64 - 1)
-        self._kept = [(np.empty(0, np.uint64), np.empty((0, width)))]  # keys, numbers
-        self._count = 0
+        self._keys, self._numbers = np.empty(0, np.uint64), np.empty((0, width))
 
     def add(self, start: int, numbers: np.ndarray) -> None:
         """Look at more rows (n, c), whose first is row `start`."""
         keys = np.arange(start, start + len(numbers), dtype=np.uint64) * _GOLDEN
         chosen = keys <= self._limit
-        self._kept.append((keys[chosen], numbers[chosen]))
-        self._count += int(chosen.sum())
-        if self._count > 1.25 * self._capacity:
-            self._drop()
+        self._keys = np.append(self._keys, keys[chosen])
+        self._numbers = np.append(self._numbers, numbers[chosen], axis=0)
+        while len(self._keys) > self._capacity:
+            self._limit //= np.uint64(2)
+            chosen = self._keys <= self._limit
+            self._keys, self._numbers = self._keys[chosen], self._numbers[chosen]
 
     def column(self, number: int) -> np.ndarray:
         """The sampled numbers of a column."""
-        self._drop()
-        return self._kept[0][1][:, number]
-
-    def _drop(self) -> None:
-        """Join what is kept, and drop the rows beyond the capacity."""
-        keys, numbers = map(np.concatenate, zip(*self._kept, strict=True))
-        while len(keys) > self._capacity:
-            self._limit //= np.uint64(2)
-            chosen = keys <= self._limit
-            keys, numbers = keys[chosen], numbers[chosen]
-        self._kept, self._count = [(keys, numbers)], len(keys)
+        return self._numbers[:, number]
 
 
 class Encodings(NamedTuple):
@@ -198,7 +189,7 @@ class Encodings(NamedTuple):
 
 
 class EncoderSurvey:
-    """Everything that an encoder needs to know of a table, collected a batch of rows at a time.
+    """Categories, ranges and medians of the columns of a table, collected batch by batch.
 
     Args:
         schema: schema of the table.

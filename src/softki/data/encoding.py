@@ -40,27 +40,19 @@ class Encoded:
     """Rows as numbers.
 
     Attributes:
-        names: names of the encoded columns.
         values: numbers (n, d); a row that is not complete holds NaN.
         complete: mask (n,) of the rows in which nothing is missing, or all that was is filled in.
         missing: number of missing values, by column of the table.
-        unseen: categories in complete rows that the encoder does not know, with their counts, by
-            column.
+        unseen: counts of (column, category) in complete rows, for categories that the encoder does
+            not know.
         changed: number of values that differ from that of the fit, by column that was constant.
     """
 
-    names: list[str]
     values: np.ndarray
     complete: np.ndarray
     missing: Counter[str]
-    unseen: dict[str, Counter[str]]
+    unseen: Counter[tuple[str, str]]
     changed: Counter[str]
-
-    def table(self, rows: np.ndarray | None = None) -> Any:
-        """Rows, by default the complete ones, as a table that an estimator takes."""
-        rows = self.complete if rows is None else rows
-        values = self.values if rows.all() else self.values[rows]
-        return pa.table({name: values[:, j] for j, name in enumerate(self.names)})
 
 
 @dataclass(frozen=True)
@@ -168,9 +160,10 @@ class TableEncoder:
                 f"{missing_message(encoded.missing, count)}: remove or fill in such rows, or use "
                 "with_missing('drop') or with_missing('impute')"
             )
-        for message in (*unseen_messages(encoded.unseen), *self.changed_messages(encoded.changed)):
+        for message in self.warnings(encoded.unseen, encoded.changed):
             warnings.warn(message, SoftKIWarning, stacklevel=2)
-        return encoded.table()
+        rows = encoded.values[encoded.complete]
+        return pa.table({name: rows[:, j] for j, name in enumerate(self.names)})
 
     def encode(self, table: Any) -> Encoded:
         """All rows as numbers, also those that are not complete."""
@@ -181,12 +174,11 @@ class TableEncoder:
         np.concatenate([part.values for part in parts.values()], axis=1, out=values)
         complete = np.asarray(~np.isnan(values).any(1))
         missing = Counter({name: int(part.absent.sum()) for name, part in parts.items()})
-        unknown = {name: part.unknown & complete for name, part in parts.items()}
-        unseen = {
-            name: categories_of(table.column(name).filter(pa.array(rows)))
-            for name, rows in unknown.items()
-            if rows.any()
-        }
+        unseen: Counter[tuple[str, str]] = Counter()
+        for name, part in parts.items():
+            if (rows := part.unknown & complete).any():
+                counts = categories_of(table.column(name).filter(pa.array(rows)))
+                unseen.update({(name, category): count for category, count in counts.items()})
         changed = Counter(
             {
                 constant.name: constant.differing(table.column(constant.name))
@@ -194,14 +186,27 @@ class TableEncoder:
                 if constant.name in table.schema.names
             }
         )
-        return Encoded(self.names, values, complete, +missing, unseen, +changed)
+        return Encoded(values, complete, +missing, unseen, +changed)
 
-    def changed_messages(self, changed: Mapping[str, int]) -> list[str]:
-        """One sentence a column that was constant and is no longer."""
+    def warnings(
+        self, unseen: Mapping[tuple[str, str], int], changed: Mapping[str, int]
+    ) -> list[str]:
+        """One sentence for each column with values that the fit did not see.
+
+        Args:
+            unseen: counts of the categories that are not known, see `Encoded`.
+            changed: number of new values, by column that was constant.
+        """
+        by_column: dict[str, Counter[str]] = {}
+        for (name, category), count in unseen.items():
+            by_column.setdefault(name, Counter())[category] = count
         return [
-            f"column {name!r} {self.left_out[name]} in the fit, so that the model does not use it, "
-            f"and {count} {'value is' if count == 1 else 'values are'} different here"
-            for name, count in changed.items()
+            *(f"column {name!r}: {_unseen(counts)}" for name, counts in by_column.items()),
+            *(
+                f"column {name!r} {self.left_out[name]} in the fit, so that the model does not use "
+                f"it, and {count} {'value is' if count == 1 else 'values are'} different here"
+                for name, count in changed.items()
+            ),
         ]
 
     def with_missing(self, missing: Missing) -> Self:
@@ -214,7 +219,7 @@ class TableEncoder:
         return replace(self, missing=missing)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, in JSON."""
+        """The encoder as a JSON document."""
         return {
             "columns": [asdict(column) for column in self.columns],
             "missing": self.missing,
@@ -251,17 +256,13 @@ def missing_message(missing: Mapping[str, int], rows: int) -> str:
     return f"{rows} {'row has' if rows == 1 else 'rows have'} missing values ({where})"
 
 
-def unseen_messages(unseen: Mapping[str, Counter[str]]) -> list[str]:
-    """One sentence a column with categories that the fit did not see.
+def _unseen(counts: Counter[str]) -> str:
+    """The sentence about categories that the fit did not see.
 
     Example:
-        >>> unseen_messages({"city": Counter(Rome=1)})
-        ["column 'city': 1 value is of a category that the fit did not see ('Rome') and ..."]
+        >>> _unseen(Counter(Rome=1))
+        "1 value is of a category that the fit did not see ('Rome') and becomes zeros"
     """
-    return [f"column {name!r}: {_unseen(counts)}" for name, counts in unseen.items()]
-
-
-def _unseen(counts: Counter[str]) -> str:
     total = counts.total()
     some = ", ".join(repr(category) for category, _ in counts.most_common(_SHOWN))
     some += ", …" if len(counts) > _SHOWN else ""

@@ -1,4 +1,4 @@
-"""One table in several files, or in all files of a folder."""
+"""A table in one or several files, or in all files of a folder, as record batches."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from softki.data import readers
 from softki.data.arrow import pa
 from softki.data.column_kinds import KINDS, kind_of
-from softki.data.readers import FORMATS, FilePart, TableFile, check_there, file_format
+from softki.data.file_checks import FORMATS, check_there, file_format
+from softki.data.scans import FilePart, opened
 from softki.exceptions import InvalidInputError
+
+# Rows of a batch.
+BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,9 @@ class FileSet:
         return self.name
 
     @cached_property
-    def files(self) -> list[TableFile]:
+    def files(self) -> list[FilePart]:
         """The opened files."""
-        return [TableFile(path) for path in self.paths]
+        return [opened(path) for path in self.paths]
 
     @cached_property
     def names(self) -> list[str]:
@@ -73,12 +76,18 @@ class FileSet:
 
         Args:
             columns: names of the columns, in this order; None for all.
-            types: types to try for columns of CSV files, see `TableFile.schema`.
+            types: types to try for columns of CSV files, see `FilePart.with_types`.
             advice: added to errors about text where a number should be.
         """
-        return TableReader(self, self.names if columns is None else columns, types or {}, advice)
+        columns = self.names if columns is None else columns
+        check_there(self.name, columns, self.names)
+        typed = _typed(self.files, columns, types or {})
+        schemas = [file.schema for file in typed]
+        schema = pa.schema([(name, _common_type(name, schemas)) for name in columns])
+        return TableReader(self.name, schema, [file.converted(schema, advice) for file in typed])
 
 
+@dataclass(frozen=True, eq=False)
 class TableReader:
     """Columns of a table in files, as record batches, as often as they are iterated.
 
@@ -87,75 +96,58 @@ class TableReader:
 
     Attributes:
         name: name of the table, for messages.
+        schema: names and types of the columns of all batches.
+        files: files of the table.
     """
 
-    def __init__(
-        self,
-        files: FileSet,
-        columns: Sequence[str],
-        types: Mapping[str, Sequence[Any]],
-        advice: str,
-    ) -> None:
-        check_there(files.name, columns, files.names)
-        self.name = files.name
-        self._files, self._columns = files.files, list(columns)
-        self._types, self._advice = types, advice
+    name: str
+    schema: Any
+    files: Sequence[FilePart]
 
-    @cached_property
-    def stored(self) -> list[Any]:
-        """The schema of each file, with the same kind of values in each column."""
-        schemas = []
-        known: dict[str, tuple[Any, Path]] = {}  # a field of each column, and the file that has it
-        for file in self._files:
-            # A column of a CSV file is read as what it is in the files before it.
-            kinds = {name: kind_of(field, name) for name, (field, _) in known.items()}
-            types = {name: KINDS[kind].csv_types for name, kind in kinds.items()}
-            self._check_columns(file)
-            schemas.append(file.schema(self._columns, types | dict(self._types)))
-            for field in schemas[-1]:
-                before, path = known.get(field.name, (field, file.path))
-                _check_same_kind(file.path, field, path, before)
-                if not pa.types.is_null(field.type):
-                    known.setdefault(field.name, (field, file.path))
-        return schemas
-
-    @cached_property
-    def schema(self) -> Any:
-        """Names and types of the columns of all batches."""
-        return pa.schema([(name, _common_type(name, self.stored)) for name in self._columns])
-
-    @cached_property
+    @property
     def parts(self) -> list[FilePart]:
         """The parts of all files, in order."""
-        return [part for file, *schemas in self._every() for part in file.parts(*schemas)]
+        return [part for file in self.files for part in file.split()]
 
-    @cached_property
+    @property
     def count(self) -> int | None:
         """Number of rows, where the files say it."""
-        counts = [file.part(*schemas).count for file, *schemas in self._every()]
+        counts = [file.count for file in self.files]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def __iter__(self) -> Iterator[Any]:
         rows = 0
-        for file, *schemas in self._every():
-            for batch in file.part(*schemas).batches(readers.BATCH_ROWS):
+        for file in self.files:
+            for batch in file.batches(BATCH_ROWS):
                 rows += len(batch)
                 yield batch
         if not rows:
             raise InvalidInputError(f"{self.name}: has no rows")
 
-    def _every(self) -> Iterator[tuple[TableFile, Any, Any, str]]:
-        """The files, and the arguments of their parts."""
-        for file, stored in zip(self._files, self.stored, strict=True):
-            yield file, stored, self.schema, self._advice
 
-    def _check_columns(self, file: TableFile) -> None:
-        missing = [name for name in self._columns if name not in file.names]
+def _typed(
+    files: Sequence[FilePart], columns: Sequence[str], types: Mapping[str, Sequence[Any]]
+) -> list[FilePart]:
+    """The files with types that suit their rows, and values of the same kind in each column."""
+    typed = []
+    known: dict[str, tuple[Any, Path]] = {}  # a field of each column, and the file that has it
+    for file in files:
+        missing = [name for name in columns if name not in file.names]
         if missing:
             raise InvalidInputError(
                 f"{file.path}: has no column {missing[0]!r}, which other files have: all must have "
                 f"the same columns, or it must be left out (--drop {missing[0]})"
             )
+        # A column of a CSV file is read as what it is in the files before it.
+        before = {name: KINDS[kind_of(field, name)] for name, (field, _) in known.items()}
+        known_types = {name: kind.csv_types for name, kind in before.items()}
+        typed.append(file.with_types(columns, known_types | dict(types)))
+        for field in typed[-1].schema:
+            expected, path = known.get(field.name, (field, file.path))
+            _check_same_kind(file.path, field, path, expected)
+            if not pa.types.is_null(field.type):
+                known.setdefault(field.name, (field, file.path))
+    return typed
 
 
 def _folder_files(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Record batches into a file that appears whole or not at all."""
+"""Writing of record batches to a file that appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 from softki.data.arrow import pa
-from softki.data.readers import file_format
+from softki.data.file_checks import file_format
 from softki.files.atomic import replaced
 
 Write = Callable[[Any], None]

@@ -171,6 +171,14 @@ def note_columns(estimator: Any, count: int, names: Sequence[str] | None) -> Non
         del estimator.feature_names_in_
 
 
+def feature_names(estimator: Any) -> list[str]:
+    """The names of the inputs of a fitted estimator; x0, x1, … where they had none."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        return [f"x{j}" for j in range(estimator.n_features_in_)]
+    return [str(name) for name in names]
+
+
 def check_columns(estimator: Any, count: int, names: Sequence[str] | None) -> None:
     """Raise unless columns are those of the fit, in their order, in scikit-learn's words."""
     kind, known = type(estimator).__name__, getattr(estimator, "feature_names_in_", None)

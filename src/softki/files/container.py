@@ -18,43 +18,6 @@ from torch import Tensor
 from softki.exceptions import InvalidInputError
 from softki.files.atomic import checked_path
 
-Strides = dict[str, list[int]]
-
-
-def strides_of(tensors: Mapping[str, Tensor]) -> Strides:
-    """The strides of tensors by name, for a document; those of a copy for an expanded tensor."""
-    return {
-        name: list(torch.empty_like(tensor, device="meta").stride())
-        for name, tensor in tensors.items()
-    }
-
-
-def rows_first(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous copies of the tensors on the CPU, which share no memory, as a file takes them."""
-    return {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, tensor in tensors.items()
-    }
-
-
-def placed(
-    tensors: Mapping[str, Tensor], strides: Strides, device: torch.device | str = "cpu"
-) -> dict[str, Tensor]:
-    """The tensors of a file on the device, each with the strides it had.
-
-    Example:
-        >>> columns_first = {"a": torch.arange(6.0).reshape(2, 3).T}
-        >>> placed(rows_first(columns_first), strides_of(columns_first))["a"].stride()
-        (1, 3)
-    """
-    return {
-        name: torch.empty_strided(
-            tensor.shape, strides[name], dtype=tensor.dtype, device=device
-        ).copy_(tensor)
-        for name, tensor in tensors.items()
-    }
-
-
 FORMAT = "softki"
 FORMAT_VERSION = 1
 
@@ -76,20 +39,48 @@ class Sealed(NamedTuple):
     document: dict[str, Any]
     data: bytes  # the whole file
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors by name, on the CPU."""
-        return safetensors.torch.load(self.data)
+    def tensors(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """The tensors by name, on the device, each with the strides it had."""
+        strides = self.document["strides"]
+        return {
+            name: torch.empty_strided(
+                tensor.shape, strides[name], dtype=tensor.dtype, device=device
+            ).copy_(tensor)
+            for name, tensor in safetensors.torch.load(self.data).items()
+        }
 
 
 def seal(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
-    """The bytes of a file that holds the document and the tensors."""
+    """The bytes of a file that holds the document and the tensors.
+
+    safetensors takes contiguous tensors only. Products of matrices may differ in the last bit with
+    the strides, which are therefore kept in the document, as `strides`.
+
+    Example:
+        >>> import tempfile
+        >>> columns_first = torch.arange(6.0).reshape(2, 3).T
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "a")
+        ...     _ = path.write_bytes(seal({}, {"a": columns_first}))
+        ...     unseal(path).tensors()["a"].stride()
+        (1, 3)
+    """
+    # The strides of an expanded tensor are those of a copy.
+    strides = {
+        name: torch.empty_like(tensor, device="meta").stride() for name, tensor in tensors.items()
+    }
     metadata = {
         "format": FORMAT,
         "version": str(FORMAT_VERSION),
         "sha256": _BLANK.decode(),
-        "document": json.dumps(document, default=plain_number),
+        "document": json.dumps({**document, "strides": strides}, default=plain_number),
     }
-    data = safetensors.torch.save(dict(tensors), metadata)
+    # Copies, as tensors of a file may share no memory.
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    data = safetensors.torch.save(copies, metadata)
     size = int.from_bytes(data[:8], "little")
     if size > _MAX_HEADER:
         raise InvalidInputError(

@@ -1,9 +1,8 @@
-"""Numbers that displays take from an estimator and its data, checked."""
+"""The numbers that displays take from an estimator and its data, checked."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from softki.estimator.regressor import SoftKIRegressor
 from softki.exceptions import InvalidInputError, InvalidTypeError
-from softki.validation.parameters import check_choice, check_integer
+from softki.validation.parameters import check_integer
 from softki.validation.tables import as_tensor, check_finite, column_names
 
 
@@ -48,7 +47,6 @@ class DisplayOfPredictions(ABC):
         return cls.from_predictions(*one, target_name=_target_name(y, target), ax=ax, **options)
 
     @classmethod
-    @abstractmethod
     def from_predictions(
         cls,
         y_true: np.ndarray,
@@ -63,6 +61,16 @@ class DisplayOfPredictions(ABC):
 
         The options are those of `plot`.
         """
+        display: Any = cls._of_predictions(y_true, y_pred, y_std, target_name)
+        drawn: Self = display.plot(ax, **options)
+        return drawn
+
+    @classmethod
+    @abstractmethod
+    def _of_predictions(
+        cls, y_true: np.ndarray, y_pred: np.ndarray, y_std: np.ndarray, target_name: str
+    ) -> Self:
+        """The numbers of the picture."""
 
 
 def _mean_and_std(estimator: Any, X: Any) -> tuple[Any, Any]:
@@ -96,7 +104,7 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def check_index(name: str, index: Any, count: int, owner: str) -> None:
-    """Raise unless the index is that of one of so many.
+    """Raise unless 0 ≤ index < count.
 
     Example:
         >>> check_index("target", 1, 1, "the estimator")
@@ -118,23 +126,6 @@ def _target_name(y: Any, target: int) -> str:
     if isinstance(name, str) and name:
         return name
     return "y" if np.ndim(y) < 2 or np.shape(y)[1] == 1 else f"y{target}"
-
-
-def feature_names(estimator: SoftKIRegressor) -> list[str]:
-    """The names of the columns of X, or x0, x1 and so on."""
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is None:
-        return [f"x{k}" for k in range(estimator.n_features_in_)]
-    return [str(name) for name in names]
-
-
-def feature_index(feature: int | str, names: Sequence[str]) -> int:
-    """The index of a column that is given by name or index."""
-    if isinstance(feature, str):
-        check_choice("feature", feature, names)
-        return names.index(feature)
-    check_index("feature", feature, len(names), "X")
-    return int(feature)
 
 
 def sample_rows(

@@ -37,7 +37,7 @@ class CalibrationDisplay(DisplayOfPredictions):
     Args:
         levels: nominal levels of the central intervals (k,).
         coverage: share of the rows inside them (k,).
-        pit: one number a row (n,), between 0 and 1.
+        pit: probability integral transform of each row (n,), between 0 and 1.
         target_name: name of the target in the labels.
 
     Attributes:
@@ -61,27 +61,16 @@ class CalibrationDisplay(DisplayOfPredictions):
     target_name: str = "y"
 
     @classmethod
-    def from_predictions(
-        cls,
-        y_true: np.ndarray,
-        y_pred: np.ndarray,
-        y_std: np.ndarray,
-        *,
-        target_name: str = "y",
-        ax: Any = None,
-        **options: Any,
+    def _of_predictions(
+        cls, y_true: np.ndarray, y_pred: np.ndarray, y_std: np.ndarray, target_name: str
     ) -> Self:
-        """Draw for given observations, means and standard deviations of y, (n,) each.
-
-        The options are those of `plot`.
-        """
         residual, std = torch.as_tensor(y_true - y_pred), torch.as_tensor(y_std)
         covered = [coverage(residual, std.square(), level) for level in _LEVELS]
         pit = torch.special.ndtr(residual / std).numpy()
-        return cls(_LEVELS, np.array(covered), pit, target_name).plot(ax, **options)
+        return cls(_LEVELS, np.array(covered), pit, target_name)
 
     def plot(self, ax: Any = None, *, bins: int = 20) -> Self:
-        """Draw on two matplotlib axes, or None for a new figure, with so many bins of the PIT."""
+        """Draw on two matplotlib axes, or None for a new figure; `bins` are those of the PIT."""
         check_integer("bins", bins, 1)
         self.axes_ = several_axes(ax, 2, (4.4, 3.8))
         self._plot_coverage(self.axes_[0])

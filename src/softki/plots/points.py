@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from softki.estimator.regressor import SoftKIRegressor
+from softki.estimator.rows import feature_names
 from softki.exceptions import InvalidInputError
 from softki.plots._axes import DATA, MISS, one_axes
-from softki.plots._data import checked_softki, feature_names, sample_rows
+from softki.plots._data import checked_softki, sample_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +84,8 @@ class PointsDisplay:
 
         Args:
             ax: matplotlib axes to draw on; None for a new figure.
-            max_rows: rows to draw, or a random sample of so many; axes and histogram are of all.
+            max_rows: largest number of rows to draw, a random sample; axes and histogram are of
+                all rows.
             random_state: seed of the sample.
         """
         drawn = sample_rows(len(self.rows), max_rows, random_state)

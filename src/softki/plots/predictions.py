@@ -36,21 +36,10 @@ class RowsDisplay(DisplayOfPredictions, ABC):
     target_name: str = "y"
 
     @classmethod
-    def from_predictions(
-        cls,
-        y_true: np.ndarray,
-        y_pred: np.ndarray,
-        y_std: np.ndarray,
-        *,
-        target_name: str = "y",
-        ax: Any = None,
-        **options: Any,
+    def _of_predictions(
+        cls, y_true: np.ndarray, y_pred: np.ndarray, y_std: np.ndarray, target_name: str
     ) -> Self:
-        """Draw for given observations, means and standard deviations of y, (n,) each.
-
-        The options are those of `plot`.
-        """
-        return cls(y_true, y_pred, y_std, target_name).plot(ax, **options)
+        return cls(y_true, y_pred, y_std, target_name)
 
     def plot(
         self,
@@ -65,8 +54,8 @@ class RowsDisplay(DisplayOfPredictions, ABC):
         Args:
             ax: matplotlib axes to draw on; None for a new figure.
             level: level of the central interval.
-            max_rows: rows to draw, or a random sample of so many; None for 300 error bars or
-                1,000 residuals.
+            max_rows: largest number of rows to draw, a random sample of all; None for 300 error
+                bars or 1,000 residuals.
             random_state: seed of the sample.
         """
         half = half_width(level) * self.y_std

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from softki.estimator.rows import feature_names
 from softki.plots._axes import MODEL, one_axes
-from softki.plots._data import checked_softki, feature_names
+from softki.plots._data import checked_softki
 from softki.validation.parameters import check_integer
 
 
@@ -47,7 +48,7 @@ class RelevanceDisplay:
 
         Args:
             ax: matplotlib axes to draw on; None for a new figure.
-            max_features: columns to draw, or so many of the most relevant.
+            max_features: largest number of columns to draw, the most relevant ones.
         """
         check_integer("max_features", max_features, 1)
         shown = np.argsort(-self.relevance, kind="stable")[:max_features]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from softki.estimator.regressor import SoftKIRegressor
+from softki.estimator.rows import feature_names
 from softki.exceptions import InvalidInputError
 from softki.metrics import half_width
 from softki.plots._axes import ABOVE, CHANCE, DRAW, MODEL, several_axes
@@ -17,10 +18,8 @@ from softki.plots._data import (
     as_array,
     check_index,
     checked_softki,
-    feature_index,
-    feature_names,
 )
-from softki.validation.parameters import check_integer
+from softki.validation.parameters import check_choice, check_integer
 from softki.validation.tables import as_tensor, check_finite
 
 if TYPE_CHECKING:
@@ -190,8 +189,16 @@ def _slices(
 
 
 def _columns(features: Any, names: Sequence[str]) -> list[int]:
-    several = np.iterable(features) and not isinstance(features, str)
-    columns = [feature_index(feature, names) for feature in (features if several else [features])]
+    """The indices of the columns that are given by name or index."""
+    if isinstance(features, str) or not np.iterable(features):
+        features = [features]
+    columns = []
+    for feature in features:
+        if isinstance(feature, str):
+            check_choice("feature", feature, names)
+        else:
+            check_index("feature", feature, len(names), "X")
+        columns.append(names.index(feature) if isinstance(feature, str) else int(feature))
     if not columns:
         raise InvalidInputError("features is empty: give one column or more, by index or name")
     return columns

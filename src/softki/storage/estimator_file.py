@@ -22,7 +22,7 @@ from torch import Tensor
 from softki._version import __version__
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.files.atomic import write_atomically
-from softki.files.container import placed, rows_first, seal, strides_of, unseal
+from softki.files.container import seal, unseal
 from softki.validation.inputs import checked_device
 
 Document = dict[str, Any]
@@ -74,10 +74,9 @@ def save(estimator: Any, path: str | PathLike[str], extra: Mapping[str, Any] | N
         "softki": __version__,
         "class": form.kind.__name__,
         **contents,
-        "strides": strides_of(tensors),
         "extra": _checked_extra(extra),
     }
-    write_atomically(path, seal(document, rows_first(tensors)))
+    write_atomically(path, seal(document, tensors))
 
 
 def load(path: str | PathLike[str], device: str | torch.device = "auto") -> Any:
@@ -100,8 +99,7 @@ def load_with_metadata(
     try:
         # The first files name no class.
         form = _form_named(file.document.get("class", "SoftKIRegressor"))
-        tensors = placed(file.tensors(), file.document["strides"], place)
-        return form.restored(file.document, tensors), file.document
+        return form.restored(file.document, file.tensors(place)), file.document
     except torch.cuda.OutOfMemoryError:
         raise
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
@@ -117,7 +115,8 @@ def read_metadata(path: str | PathLike[str]) -> Document:
     The keys are `softki` (the version that wrote it), `class`, `columns` (names, or None),
     `n_features`, `single_target`, `noise_unit`, `feature_relevance`, `parameters` (of the
     constructor), `settings`, `kernel` (as learned), `jitter`, `statistics`, `report` (in units of
-    the standardised target), `strides`, and `extra`, as it was given to `save`, or empty.
+    the standardised target), `extra`, as it was given to `save`, or empty, and `strides` (of the
+    tensors).
     """
     return unseal(path).document
 

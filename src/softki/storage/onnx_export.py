@@ -33,7 +33,7 @@ from softki.training.standardize import Standardizer
 if TYPE_CHECKING:
     import onnx
 
-# Those of ONNX 1.8 of 2020: all that is needed here is in them.
+# The versions of ONNX 1.8 (2020), which has all operators that are needed here.
 _OPSET = 13
 _IR_VERSION = 7
 _TINY = 1e-30  # added to dⱼ + d*, which may be 0
@@ -85,26 +85,71 @@ def export_onnx(
     write_atomically(path, model.SerializeToString())
 
 
-class _Builder:
-    """Nodes in the order they are added, each named by its one output."""
+class _Nodes:
+    """Nodes of the graph in the order they are added, and the constants that they take."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self.constant("axis_1", [1])
 
-    def constant(self, name: str, value: Tensor | float | list[int]) -> str:
+    def constant(self, value: Operand | list[int]) -> _Value:
+        """A constant: numbers in float64, or the numbers of axes; a value of the graph as it is."""
         from onnx import numpy_helper
 
+        if isinstance(value, _Value):
+            return value
         array = value.contiguous().numpy() if isinstance(value, Tensor) else np.array(value)
+        name = f"constant_{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(array, name))
-        return name
+        return _Value(self, name)
 
-    def add(self, operator: str, output: str, *inputs: str, **attributes: Any) -> str:
+    def add(self, operator: str, *inputs: Operand, output: str = "", **attributes: Any) -> _Value:
+        """A new node, known by its one output."""
         from onnx import helper
 
-        self.nodes.append(helper.make_node(operator, inputs, [output], output, **attributes))
-        return output
+        output = output or f"{operator.lower()}_{len(self.nodes)}"
+        names = [self.constant(value).name for value in inputs]
+        self.nodes.append(helper.make_node(operator, names, [output], output, **attributes))
+        return _Value(self, output)
+
+
+class _Value:
+    """A value of the graph; every operation with it adds a node."""
+
+    def __init__(self, nodes: _Nodes, name: str) -> None:
+        self.nodes, self.name = nodes, name
+
+    def __add__(self, other: Operand) -> _Value:
+        return self.nodes.add("Add", self, other)
+
+    def __sub__(self, other: Operand) -> _Value:
+        return self.nodes.add("Sub", self, other)
+
+    def __mul__(self, other: Operand) -> _Value:
+        return self.nodes.add("Mul", self, other)
+
+    def __truediv__(self, other: Operand) -> _Value:
+        return self.nodes.add("Div", self, other)
+
+    def __matmul__(self, other: Operand) -> _Value:
+        return self.nodes.add("MatMul", self, other)
+
+    def __neg__(self) -> _Value:
+        return self.nodes.add("Neg", self)
+
+    def sqrt(self) -> _Value:
+        return self.nodes.add("Sqrt", self)
+
+    def positive(self) -> _Value:
+        """The value, or 0 where it is less."""
+        return self.nodes.add("Max", self, 0.0)
+
+    def row_sum(self) -> _Value:
+        """The sum over the columns, (n, 1)."""
+        return self.nodes.add("ReduceSum", self, self.nodes.constant([1]), keepdims=1)
+
+
+Operand = _Value | Tensor | float
 
 
 def _graph(
@@ -116,133 +161,86 @@ def _graph(
 ) -> onnx.GraphProto:
     from onnx import TensorProto, helper
 
-    build = _Builder()
-    weights, distance = _weights(build, posterior, x)
-    novelty = None if posterior.edge is None else _novelty(build, distance, posterior.edge)
-    moments = _moments(build, weights, novelty, posterior, y)
+    nodes = _Nodes()
+    weights, distance = _weights(_scaled_rows(_Value(nodes, "x"), posterior, x), posterior)
+    novelty = None if posterior.edge is None else _novelty(distance, posterior.edge)
+    moments = _moments(weights, novelty, posterior, y)
     targets = [] if single_target else [len(y.scale)]
     for name, column in zip(_OUTPUTS, moments, strict=True):
         if single_target:
-            build.add("Squeeze", name, column, "axis_1")
+            nodes.add("Squeeze", column, nodes.constant([1]), output=name)
         else:
-            build.add("Identity", name, column)
+            nodes.add("Identity", column, output=name)
 
     def described(name: str, shape: list[int], text: str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["n", *shape], text)
 
     names = "" if columns is None else f": {', '.join(columns)}"
     return helper.make_graph(
-        build.nodes,
+        nodes.nodes,
         "softki",
         [described("x", [len(x.scale)], f"columns as in the training table{names}")],
         [described(name, targets, text) for name, text in _OUTPUTS.items()],
-        build.constants,
+        nodes.constants,
         "Gaussian-process regression by soft kernel interpolation; x and results are in the "
         "units of the training table",
     )
 
 
-def _weights(build: _Builder, posterior: Posterior, standardizer: Standardizer) -> tuple[str, str]:
-    """The softmax weights (n, m) of the rows of x, and their distances d* (n, 1)."""
-    centre = posterior.points.mean(0)
-    z = posterior.points - centre  # (m, d)
-    build.constant("points", z)
-    build.constant("points_transposed", z.T)
-    s = _scaled_rows(build, posterior.temperature, standardizer, centre)
-    nearest = _nearest(build, s, z)
-    z_nearest = build.add("Gather", "z_nearest", "points", nearest)  # (n, d)
-    delta = build.add("Sub", "delta", s, z_nearest)
-    excess = _excess(build, z, nearest, delta, z_nearest)
-    d_squared = _row_sum(build, "d_squared", delta, delta)
-    raw = build.add("Add", "squared_raw", excess, d_squared)
-    squared = build.add("Max", "squared", raw, build.constant("zero", 0.0))
-    d, d_nearest = build.add("Sqrt", "d", squared), build.add("Sqrt", "d_nearest", d_squared)
-    total = build.add("Add", "total", d, d_nearest)
-    positive = build.add("Add", "total_positive", total, build.constant("tiny", _TINY))
-    difference = build.add("Div", "difference", excess, positive)
-    logits = build.add("Neg", "logits", difference)
-    return build.add("Softmax", "weights", logits, axis=1), d_nearest
+def _scaled_rows(x: _Value, posterior: Posterior, standardizer: Standardizer) -> _Value:
+    """The standardised rows divided by T, from the mean of the points: s (n, d)."""
+    rows = (x - standardizer.mean) / standardizer.scale
+    if posterior.temperature is not None:
+        rows = rows / posterior.temperature
+    return rows - posterior.points.mean(0)
 
 
-def _novelty(build: _Builder, distance: str, edge: Edge) -> str:
-    """1 − κ² (n, 1), as in `softki.posterior.extrapolation`."""
-    beyond = build.add("Sub", "beyond", distance, build.constant("reach", edge.reach))
-    beyond = build.add("Max", "beyond_positive", beyond, "zero")
-    s = build.add("Div", "steps", beyond, build.constant("width", edge.width / math.sqrt(3)))
-    power = build.add("Exp", "steps_power", build.add("Neg", "steps_negative", s))
-    one = build.constant("one", 1.0)
-    kappa = build.add("Mul", "kappa", build.add("Add", "steps_one", s, one), power)
-    return build.add("Sub", "novelty", one, build.add("Mul", "kappa_square", kappa, kappa))
-
-
-def _scaled_rows(
-    build: _Builder, temperature: Tensor | None, standardizer: Standardizer, centre: Tensor
-) -> str:
-    """s − centre, with s the standardised rows divided by T: (n, d)."""
-    rows = build.add("Sub", "x_shifted", "x", build.constant("x_mean", standardizer.mean))
-    rows = build.add("Div", "x_standard", rows, build.constant("x_scale", standardizer.scale))
-    if temperature is not None:
-        rows = build.add("Div", "x_cooled", rows, build.constant("temperature", temperature))
-    return build.add("Sub", "s", rows, build.constant("centre", centre))
-
-
-def _nearest(build: _Builder, s: str, z: Tensor) -> str:
-    """The point with the least ‖zⱼ‖²/2 − s·zⱼ, (n,); a tie or a near miss does no harm."""
-    half_square = build.constant("points_half_square", z.square().sum(1) / 2)
-    product = build.add("MatMul", "s_z", s, "points_transposed")
-    score = build.add("Sub", "score", half_square, product)
-    return build.add("ArgMin", "nearest", score, axis=1, keepdims=0)
-
-
-def _excess(build: _Builder, z: Tensor, nearest: str, delta: str, z_nearest: str) -> str:
-    """dⱼ² − d*², (n, m)."""
+def _weights(s: _Value, posterior: Posterior) -> tuple[_Value, _Value]:
+    """The softmax weights (n, m) of the rows s, and their distances d* (n, 1)."""
+    nodes = s.nodes
+    z = posterior.points - posterior.points.mean(0)  # (m, d)
+    points, transposed = nodes.constant(z), nodes.constant(z.T)
+    # The point with the least ‖zⱼ‖²/2 − s·zⱼ, (n,); a tie or a near miss does no harm.
+    score = nodes.constant(z.square().sum(1) / 2) - s @ transposed
+    nearest = nodes.add("ArgMin", score, axis=1, keepdims=0)
+    z_nearest = nodes.add("Gather", points, nearest)  # (n, d)
+    delta = s - z_nearest
     distance = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")  # (m, m)
-    half_square = distance.square() / 2
-    between = build.add("Gather", "between", build.constant("half_square", half_square), nearest)
-    product = build.add("MatMul", "delta_z", delta, "points_transposed")
-    along = build.add("Sub", "along", _row_sum(build, "delta_z_nearest", delta, z_nearest), product)
-    half = build.add("Add", "half_excess", between, along)
-    return build.add("Add", "excess", half, half)
+    between = nodes.add("Gather", distance.square() / 2, nearest)
+    half = between + ((delta * z_nearest).row_sum() - delta @ transposed)
+    excess = half + half  # dⱼ² − d*², (n, m)
+    square_nearest = (delta * delta).row_sum()
+    d, d_nearest = (excess + square_nearest).positive().sqrt(), square_nearest.sqrt()
+    logits = -(excess / (d + d_nearest + _TINY))
+    return nodes.add("Softmax", logits, axis=1), d_nearest
+
+
+def _novelty(distance: _Value, edge: Edge) -> _Value:
+    """1 − κ² (n, 1), as in `softki.posterior.extrapolation`."""
+    steps = (distance - edge.reach).positive() / (edge.width / math.sqrt(3))
+    one = distance.nodes.constant(1.0)
+    kappa = (steps + one) * distance.nodes.add("Exp", -steps)
+    return one - kappa * kappa
 
 
 def _moments(
-    build: _Builder,
-    weights: str,
-    novelty: str | None,
-    posterior: Posterior,
-    standardizer: Standardizer,
-) -> tuple[str, str]:
+    weights: _Value, novelty: _Value | None, posterior: Posterior, standardizer: Standardizer
+) -> tuple[_Value, _Value]:
     """Mean and standard deviation of y in its units, (n, t)."""
-    scaled = posterior.mean_coefficients * standardizer.scale
-    coefficients = build.constant("coefficients", scaled)
-    deviation = build.add("MatMul", "deviation", weights, coefficients)
-    rooted = build.add("MatMul", "rooted", weights, build.constant("root", posterior.root.T))
-    noise = build.constant("noise_variance", posterior.noise_variance)
-    variance = _row_sum(build, "variance_f", rooted, rooted)
+    deviation = weights @ (posterior.mean_coefficients * standardizer.scale)
+    rooted = weights @ posterior.root.T
+    variance = (rooted * rooted).row_sum()
     if posterior.target_variance is not None:
-        share = _share(build, variance, posterior.target_variance)
-        deviation = build.add("Mul", "deviation_shrunk", deviation, share)
-        variance = build.add("Mul", "variance_shrunk", variance, share)
-    mean = build.add("Add", "mean_column", deviation, build.constant("y_mean", standardizer.mean))
+        share = _share(variance, posterior.target_variance)
+        deviation, variance = deviation * share, variance * share
     if novelty is not None:
-        variance = build.add("Add", "variance_beyond", variance, novelty)
-    variance = build.add("Add", "variance_y", variance, noise)
-    standard = build.add("Sqrt", "std_standard", variance)
-    std = build.add("Mul", "std_column", standard, build.constant("y_scale", standardizer.scale))
-    return mean, std
+        variance = variance + novelty
+    std = (variance + posterior.noise_variance).sqrt()
+    return deviation + standardizer.mean, std * standardizer.scale
 
 
-def _share(build: _Builder, variance: str, target_variance: Tensor) -> str:
+def _share(variance: _Value, target_variance: Tensor) -> _Value:
     """α (n, 1), as `softki.posterior.calibration.share_kept` gives it."""
-    limit = build.constant("target_variance", target_variance)
-    ratio = build.add("Div", "variance_ratio", variance, limit)
-    square = build.add("Mul", "variance_ratio_square", ratio, ratio)
-    one = build.constant("one_share", 1.0)
-    root = build.add("Sqrt", "share_root", build.add("Add", "share_square", square, one))
-    return build.add("Reciprocal", "share", root)
-
-
-def _row_sum(build: _Builder, name: str, left: str, right: str) -> str:
-    """Σₖ leftᵢₖ rightᵢₖ, (n, 1)."""
-    product = build.add("Mul", f"{name}_terms", left, right)
-    return build.add("ReduceSum", name, product, "axis_1", keepdims=1)
+    ratio = variance / target_variance
+    root = (ratio * ratio + 1.0).sqrt()
+    return variance.nodes.add("Reciprocal", root)

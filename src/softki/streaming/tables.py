@@ -11,8 +11,9 @@ import numpy as np
 
 from softki.data.arrow import pa
 from softki.data.column_kinds import numbers_of
+from softki.data.file_checks import check_there, check_unique, naming
 from softki.data.file_sets import FileSet
-from softki.data.readers import FilePart, check_there, check_unique, naming
+from softki.data.scans import FilePart, Fragment
 from softki.exceptions import InvalidInputError
 from softki.streaming.blocks import RawRows, block_rows, rechunked
 from softki.streaming.source import Part, Source
@@ -100,9 +101,14 @@ class TableColumns(NamedTuple):
         return chosen
 
     @property
+    def others(self) -> list[str]:
+        """The columns that are no inputs: targets, then noise."""
+        return [*self.targets, *([] if self.noise is None else [self.noise])]
+
+    @property
     def all(self) -> list[str]:
         """All columns that are read."""
-        return [*self.inputs, *self.targets, *([] if self.noise is None else [self.noise])]
+        return [*self.inputs, *self.others]
 
     def rows(self, batch: Any, _: int = 0) -> RawRows:
         """The numbers of a record batch; missing ones are NaN."""
@@ -146,27 +152,23 @@ def file_source(
     paths, first = files.paths, files.files[0].names
     chosen = TableColumns.of(paths[0], first, target, noise, columns)
     kinds = {name: [pa.float64()] for name in chosen.all}
-    schemas = []
+    typed: list[FilePart] = []
     for file in files.files:
-        schemas.append(file.schema(chosen.all, kinds))
+        typed.append(file.with_types(chosen.all, kinds))
         more = [name for name in file.names if name not in first]
         if more and columns is None:
             raise InvalidInputError(
                 f"{file.path}: has a column {more[0]!r} that {paths[0].name} has not: all files "
                 "must have the same columns, or the columns to use must be given"
             )
-        _check_numeric(file.path, schemas[-1], chosen.all)
-        for field, other in zip(schemas[-1], schemas[0], strict=True):
+        _check_numeric(file.path, typed[-1].schema, chosen.all)
+        for field, other in zip(typed[-1].schema, typed[0].schema, strict=True):
             if field.type != other.type:
                 raise InvalidInputError(
                     f"{file.path}: column {field.name!r} has the type {field.type}, and in "
                     f"{paths[0].name} it has {other.type}: all files must have the same types"
                 )
-    parts = [
-        part
-        for file, schema in zip(files.files, schemas, strict=True)
-        for part in file.parts(schema, schema, _ENCODE)
-    ]
+    parts = [part for file in typed for part in file.converted(file.schema, _ENCODE).split()]
     return chosen.source(parts, target, paths)
 
 
@@ -186,20 +188,19 @@ def _dataset_parts(dataset: Any, names: Sequence[str]) -> Iterator[FilePart]:
     try:
         fragments = list(dataset.get_fragments())
     except ValueError:  # of a filter or a projection
-        yield FilePart(Path("dataset"), dataset, schema, schema)
+        yield Fragment(dataset, Path("dataset"), schema)
         return
     for fragment in fragments:
         path = Path(getattr(fragment, "path", "dataset"))
         _check_fragment(path, fragment, names)
         if not hasattr(fragment, "split_by_row_group"):
-            yield FilePart(path, fragment, schema, schema)
+            yield Fragment(fragment, path, schema)
             continue
         start = 0
         for group in fragment.split_by_row_group():
-            part = FilePart(path, group, schema, schema, start)
-            part.count = group.row_groups[0].num_rows
-            yield part
-            start += part.count
+            count = group.row_groups[0].num_rows
+            yield Fragment(group, path, schema, start, count)
+            start += count
 
 
 def _check_fragment(path: Path, fragment: Any, names: Sequence[str]) -> None:

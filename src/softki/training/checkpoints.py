@@ -21,16 +21,7 @@ from torch import nn
 from softki._version import __version__
 from softki.exceptions import CheckpointWarning, InvalidInputError, InvalidTypeError, warn_caller
 from softki.files.atomic import checked_path, write_atomically
-from softki.files.container import (
-    DamagedFileError,
-    Sealed,
-    placed,
-    plain_number,
-    rows_first,
-    seal,
-    strides_of,
-    unseal,
-)
+from softki.files.container import DamagedFileError, plain_number, seal, unseal
 from softki.files.digest import digest_of
 from softki.model import SoftKI
 from softki.training.data import TrainingData
@@ -195,15 +186,11 @@ class CheckpointFolder:
         Where that fails, as on a full disk, the fit goes on with a warning, and older files stay.
         """
         state, tensors = without_tensors(make())
-        document = {
-            "checkpoint": state,
-            "identity": self.fingerprint,
-            "strides": strides_of(tensors),
-        }
+        document = {"checkpoint": state, "identity": self.fingerprint}
         self._number += 1
         path = self.folder / f"checkpoint-{self._number:08}.softki"
         try:
-            write_atomically(path, seal(document, rows_first(tensors)))
+            write_atomically(path, seal(document, tensors))
             usable = [path for path in _files(self.folder) if path not in self._damaged]
             _remove([*usable[:-_KEPT], *self._damaged])
             self._damaged.clear()
@@ -309,17 +296,13 @@ def _look_into(folder: Path) -> _Found:
     for path in reversed(_files(folder)):
         try:
             file = unseal(path)
-            return _Found(file.document["identity"], _state(file), damaged)
+            state = with_tensors(file.document["checkpoint"], file.tensors())
+            return _Found(file.document["identity"], state, damaged)
         except DamagedFileError as error:
             damaged[path] = str(error)
         except KeyError as error:
             damaged[path] = f"it has no {error}, and is no checkpoint"
     return _Found(None, None, damaged)
-
-
-def _state(file: Sealed) -> State:
-    tensors = placed(file.tensors(), file.document["strides"])
-    return with_tensors(file.document["checkpoint"], tensors)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from softki.bench.figures._canvas import panels
 from softki.bench.methods import make
-from softki.data import ricker, ricker_wavelet
+from softki.bench.synthetic import ricker, ricker_wavelet
 from softki.training.fit import fit
 from softki.training.initialization import initial_model
 from softki.training.settings import FitSettings

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from softki.data import large_d, large_n, ricker, ricker_wavelet, ski_split_indices
-from softki.data.datasets import _directions
+from softki.bench.synthetic import _directions, large_d, large_n, ricker, ricker_wavelet
 from softki.exceptions import InvalidInputError
 
 
@@ -51,11 +50,3 @@ def test_three_directions_say_it_all() -> None:
     guess = np.sin(2 * u[:, 0]) + u[:, 1] * np.cos(u[:, 2])
     assert np.corrcoef(guess, y)[0, 1] > 0.99
     assert (x**2).mean() == pytest.approx(1 + 1 / 9, rel=0.1)
-
-
-@pytest.mark.parametrize("count", [9, 100, 45_730])
-def test_the_split_for_ski(count: int) -> None:
-    train, test = ski_split_indices(count, seed=3)
-    assert len(train) == len(test) == 4 * count // 9
-    assert len(np.union1d(train, test)) == 2 * len(train)
-    assert not np.array_equal(train, ski_split_indices(count, seed=4)[0])
