@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,12 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 # How long an example takes says nothing where workers share the processors.
 hypothesis.settings.register_profile("softki", deadline=None)
 hypothesis.settings.load_profile("softki")
+
+
+def pytest_collection_finish() -> None:
+    """Let collections of garbage pass over all that was imported, a million objects or so."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

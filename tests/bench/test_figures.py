@@ -33,6 +33,7 @@ TINY: dict[str, dict[str, Any]] = {
     "solvers": {"points": 12, "epochs": 2, "batch_size": 64},
 }
 TINY["error_surfaces"] = TINY["ricker"]
+TINY["temperatures"] = {"sets": "pol,kin40k,bike"}
 
 
 class Nothing(Method):

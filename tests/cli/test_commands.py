@@ -89,7 +89,8 @@ def spy_on(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[tuple
 # The whole road, as a user goes it.
 
 
-def test_all_commands_as_processes(folder: Path, tmp_path: Path) -> None:
+def test_all_commands_one_after_the_other(cli: Any, folder: Path, tmp_path: Path) -> None:
+    """A fit and its predictions in processes, as a user has them; the others in this one."""
     for name in ("train.csv", "test.csv"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     options = ("--target", "price", "--drop", "id,tax", "-o", "p.softki", *SMALL)
@@ -109,23 +110,20 @@ def test_all_commands_as_processes(folder: Path, tmp_path: Path) -> None:
     assert table.column_names == ["id", "price", "price_std", "price_q0.05", "price_q0.95"]
     assert table["id"].to_pylist() == houses(150, 1)["id"].to_pylist()
 
-    evaluated = as_subprocess(tmp_path, "evaluate", "p.softki", "test.csv", "--json")
-    figures = json.loads(evaluated.stdout)["targets"]["price"]
+    model = tmp_path / "p.softki"
+    _, out, _ = cli("evaluate", model, tmp_path / "test.csv", "--json")
+    figures = json.loads(out)["targets"]["price"]
     error = np.asarray(table["price"]) - np.asarray(houses(150, 1)["price"])
     assert figures["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-9)
     assert figures["r2"] > 0.9
 
-    told = as_subprocess(tmp_path, "info", "p.softki")
-    assert "400 rows of train.csv" in told.stdout
-    drawn = as_subprocess(tmp_path, "plot", "p.softki", "-k", "training", "-o", "curve.png")
-    assert drawn.returncode == 0, drawn.stderr
+    assert "400 rows of train.csv" in cli("info", model)[1]
+    code, _, err = cli("plot", model, "-k", "training", "-o", tmp_path / "curve.png")
+    assert code == 0, err
     assert (tmp_path / "curve.png").exists()
 
 
-def test_a_failure_and_a_closed_pipe_as_processes(folder: Path) -> None:
-    failed = as_subprocess(folder, "evaluate", "price.softki", "no.csv")
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr == "error: no.csv: no such file\n"
+def test_a_closed_pipe_ends_a_process_in_silence(folder: Path) -> None:
     many = pa.concat_tables([houses(150, 1)] * 200)
     pq.write_table(many, folder / "many.parquet")
     command = [sys.executable, "-m", "softki", "predict", "price.softki", "many.parquet"]

@@ -11,7 +11,7 @@ from sklearn.datasets import make_friedman1
 
 from softki import FitSettings, SoftKIRegressor, fit
 from softki.bench.methods import make
-from softki.estimator.defaults import Size, sizes_for
+from softki.estimator.defaults import Size, settings_for, shared_settings, sizes_for
 
 
 def scores(model: SoftKIRegressor, X: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
@@ -43,12 +43,15 @@ def test_pure_noise_is_predicted_as_such() -> None:
 
 @pytest.mark.slow
 def test_irrelevant_columns_cost_little() -> None:
+    """On average; of one seed, the 150 rows that are held out may choose the worse of two sizes."""
     X, y = friedman(3500)
-    errors = []
-    for columns in (5, 25):
-        model = SoftKIRegressor(random_state=0).fit(X[:1500, :columns], y[:1500])
-        errors.append(scores(model, X[1500:, :columns], y[1500:])[0])
-    assert errors[1] < 1.1 * errors[0]
+    errors = np.empty((4, 2))
+    for seed in range(4):
+        for k, columns in enumerate((5, 25)):
+            model = SoftKIRegressor(random_state=seed).fit(X[:1500, :columns], y[:1500])
+            errors[seed, k] = scores(model, X[1500:, :columns], y[1500:])[0]
+    few, many = errors.mean(0)
+    assert many < 1.1 * few
 
 
 def test_500_rows_are_not_overfitted() -> None:
@@ -95,10 +98,12 @@ def test_what_the_user_chooses_is_kept() -> None:
     settings = fitted.fit_.settings
     assert (settings.points, settings.batch_size, settings.steps) == (7, 100, 4)
     assert not fitted.fit_report_.trials  # there is one size
-    for points, batch_size in ((100, 1024), (300, 1024), (600, 1024)):
-        model = SoftKIRegressor(points=points)
-        [size] = model._sizes(2500, torch.device("cpu"))
-        assert (size.points, size.batch_size, size.max_lengthscale) == (points, batch_size, 3.0)
+    for points in (100, 300, 600):
+        parameters = SoftKIRegressor(points=points).get_params()
+        shared = shared_settings(parameters)
+        [settings] = settings_for(parameters, shared, 2500, torch.device("cpu"))
+        assert settings.points == points
+        assert (settings.batch_size, settings.max_lengthscale) == (1024, 3.0)
     with pytest.raises(ValueError, match="points must be a whole number or 'auto', got 'many'"):
         SoftKIRegressor(points="many").fit(X, y)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="held_out must be a number between 0 and 1 or 'auto'"):

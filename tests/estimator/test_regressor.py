@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from softki import InvalidInputError, InvalidTypeError, SoftKIRegressor, TrainingWarning
 from softki.estimator import prediction
@@ -39,25 +39,35 @@ def table(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def small(**parameters: Any) -> SoftKIRegressor:
-    return SoftKIRegressor(**{"points": 24, "steps": 80, "random_state": 0} | parameters)
+    """A model that is quick to fit: few points and steps, and no cross-validation."""
+    quick = {"points": 24, "steps": 80, "held_out": 0.1, "random_state": 0}
+    return SoftKIRegressor(**quick | parameters)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> SoftKIRegressor:
-    return small().fit(*table())
+    return small(held_out="auto").fit(*table())
 
 
 @pytest.fixture(scope="module")
 def two_targets() -> SoftKIRegressor:
     X, y = table()
-    return small().fit(X, np.column_stack([y, -3 * y + 7]))
+    return small(held_out="auto").fit(X, np.column_stack([y, -3 * y + 7]))
 
 
-@parametrize_with_checks([SoftKIRegressor()])
+# With few steps, and in `make slow` with none of the defaults changed.
+@parametrize_with_checks([SoftKIRegressor(steps=15)])
 def test_scikit_learn(estimator: SoftKIRegressor, check: Any) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Can't check dok sparse matrix", UserWarning)
         check(estimator)
+
+
+@pytest.mark.slow
+def test_scikit_learn_with_the_defaults() -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Can't check dok sparse matrix", UserWarning)
+        check_estimator(SoftKIRegressor(), on_skip=None)
 
 
 def test_a_dozen_parameters_or_so() -> None:

@@ -82,7 +82,7 @@ def test_waves_have_the_correlation_of_the_kernel() -> None:
 
 
 def test_inputs_three_times_as_large_are_covered() -> None:
-    model = SoftKIRegressor(points=256, steps=200, random_state=0).fit(*robot_arm(4000))
+    model = SoftKIRegressor(points=256, steps=100, random_state=0).fit(*robot_arm(3000))
     turned, y = robot_arm(2000, seed=1, turn=3)
     mean, std = model.predict(turned, return_std=True)
     assert np.mean(np.abs(y - mean) < 1.96 * std) > 0.87

@@ -48,10 +48,10 @@ def table(n: int = N, seed: int = 0, targets: int | None = None) -> tuple[np.nda
 
 
 def fitted(targets: int | None = None, noise: bool = False, **parameters: Any) -> SoftKIRegressor:
-    defaults = {"points": 16, "steps": 50, "random_state": 0, "device": "cpu"}
+    quick = {"points": 16, "steps": 20, "held_out": 0.1, "random_state": 0, "device": "cpu"}
     x, y = table(targets=targets)
     known = np.random.default_rng(1).uniform(0.5, 2, N) if noise else None
-    return SoftKIRegressor(**(defaults | parameters)).fit(x, y, known)
+    return SoftKIRegressor(**(quick | parameters)).fit(x, y, known)
 
 
 def own_kernel() -> StationaryKernel:
@@ -129,6 +129,7 @@ def assert_same(left: SoftKIRegressor, right: SoftKIRegressor) -> None:
 
 CASES: dict[str, Callable[[], SoftKIRegressor]] = {
     "default": fitted,
+    "folds": lambda: fitted(held_out="auto"),
     "whitened": lambda: fitted(solver="whitened"),
     "cholesky": lambda: fitted(solver="cholesky"),
     "targets": lambda: fitted(targets=3),
@@ -159,7 +160,7 @@ def test_a_loaded_model_is_the_saved_one_and_goes_on_like_it(case: str, path: Pa
 def test_fewer_rows_than_points_and_targets(path: Path) -> None:
     """The factor of the statistics is then not square."""
     x, y = table(targets=6)
-    model = SoftKIRegressor(points=16, steps=50, random_state=0, held_out=0.0, device="cpu")
+    model = SoftKIRegressor(points=16, steps=20, random_state=0, held_out=0.0, device="cpu")
     model.fit(x[:5], y[:5])
     assert_same(model, round_trip(model, path))
 
@@ -224,7 +225,7 @@ def test_a_kernel_that_is_a_parameter_is_kept_as_it_was_given(
 def test_column_names_are_kept(path: Path) -> None:
     x, y = table()
     frame = pd.DataFrame(x, columns=["länge", 'a "b"', "☃"])
-    model = SoftKIRegressor(points=16, steps=50, random_state=0, device="cpu").fit(frame, y)
+    model = SoftKIRegressor(points=16, steps=5, random_state=0, device="cpu").fit(frame, y)
     loaded = round_trip(model, path)
     np.testing.assert_array_equal(loaded.feature_names_in_, model.feature_names_in_)
     assert loaded.feature_names_in_.dtype == object
@@ -236,7 +237,7 @@ def test_column_names_are_kept(path: Path) -> None:
 
 def test_numbers_of_numpy_serve_as_parameters(path: Path) -> None:
     model = fitted(
-        points=np.int64(8), steps=np.int32(50), learning_rate=np.float32(0.05), verbose=np.False_
+        points=np.int64(8), steps=np.int32(20), learning_rate=np.float32(0.05), verbose=np.False_
     )
     assert round_trip(model, path).get_params() == model.get_params()
 

@@ -31,8 +31,8 @@ def table(n: int = 300, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarr
 
 
 def fit(x: Any, y: Any, **parameters: Any) -> SoftKIRegressor:
-    defaults = {"points": 32, "steps": 50, "random_state": 0, "device": "cpu"}
-    return SoftKIRegressor(**(defaults | parameters)).fit(x, y)
+    quick = {"points": 32, "steps": 50, "held_out": 0.1, "random_state": 0, "device": "cpu"}
+    return SoftKIRegressor(**(quick | parameters)).fit(x, y)
 
 
 def one_target() -> SoftKIRegressor:
@@ -108,7 +108,7 @@ def model(request: pytest.FixtureRequest) -> SoftKIRegressor:
 
 @pytest.fixture(scope="module")
 def plain_model() -> SoftKIRegressor:
-    return one_target()
+    return fit(*table(), held_out="auto")
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def test_every_objective_learns(objective: str, batch_size: int | None) -> None:
 @pytest.mark.parametrize("batch_size", [64, None])
 def test_same_seed_same_fit(batch_size: int | None) -> None:
     x, y = waves()
-    settings = replace(SMALL, batch_size=batch_size)
+    settings = replace(SMALL, batch_size=batch_size, steps=6)
 
     def predict(seed: int) -> torch.Tensor:
         return fit(x, y, settings=replace(settings, seed=seed)).posterior.predict(x[:9].double())[0]
