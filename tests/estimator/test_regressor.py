@@ -686,12 +686,14 @@ class TestErrors:
         X, y = table(60)
         frame = pd.DataFrame(X, columns=NAMES)
         model = small(steps=5).fit(frame, y)
-        with pytest.raises(ValueError, match=r"X has 2 features, but .* expecting 3 features"):
+        with pytest.raises(InvalidInputError, match=r"X has 2 features, but .* expecting 3 feat"):
             small(steps=5).fit(X, y).predict(X[:, :2])
         with pytest.raises(InvalidInputError, match=r"Column 0 is 'depth', and was 'width'"):
             model.predict(frame[NAMES[::-1]])
-        with pytest.raises(ValueError, match=r"unseen at fit time:\n- length"):
+        with pytest.raises(InvalidInputError, match=r"unseen at fit time:\n- length"):
             model.predict(frame.rename(columns={"depth": "length"}))
+        with pytest.raises(InvalidInputError, match=r"yet now missing:\n- depth"):
+            model.predict(frame.drop(columns="depth"))
 
     def test_of_the_arguments_of_predictions(self, fitted: SoftKIRegressor) -> None:
         X, _ = table(5)

@@ -3,23 +3,30 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import gpytorch
 import numpy as np
 import pytest
 import torch
 
-from softki import SoftKI, fit
+from softki import SoftKI, fit, fit_rows
 from softki.batches import Data
 from softki.data import robot_arm, split_indices
-from softki.exceptions import InvalidInputError, NumericalError, ScaleWarning, TrainingWarning
+from softki.exceptions import (
+    InvalidInputError,
+    InvalidTypeError,
+    NumericalError,
+    ScaleWarning,
+    TrainingWarning,
+)
 from softki.kernels.stationary import Matern32
 from softki.metrics import coverage, gaussian_nll, rmse
 from softki.objective.exact_likelihood import exact
 from softki.objective.hutchinson import Hutchinson
 from softki.posterior.calibration import Calibration
 from softki.solvers import Solver
+from softki.training.data import InMemoryRows
 from softki.training.inference import posterior_of, statistics_of
 from softki.training.initialization import initial_model, set_initial_noise
 from softki.training.report import Event
@@ -592,3 +599,36 @@ class TestInitialNoise:
         x, y = surface()
         kernel = gpytorch.kernels.RBFKernel() + gpytorch.kernels.RBFKernel()
         assert self.noise(y, x, kernel.double()) == pytest.approx(0.1)
+
+
+class TestWhatIsNoArgument:
+    """Each is refused at once, by the name of the argument."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"settings": []}, "settings must be FitSettings, or a list of them, got an empty"),
+            ({"settings": {}}, "settings must be FitSettings, or a list of them, got dict"),
+            ({"settings": (SMALL for _ in range(2))}, "settings must be .* got generator"),
+            ({"settings": [SMALL, 3]}, "settings must be .* and has int"),
+            ({"model": 3}, "model must be a SoftKI, got int"),
+            ({"callbacks": print}, r"callbacks must be a list of functions .* such as \[print\]"),
+            ({"callbacks": [3]}, "callbacks must be a list of functions"),
+        ],
+    )
+    def test_of_a_fit(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(InvalidTypeError, match=message):
+            fit(*surface(100), **arguments)
+
+    def test_of_fit_rows(self) -> None:
+        x, y = surface(200)
+        with pytest.raises(InvalidTypeError, match="give tables and tensors to fit"):
+            fit_rows(x)  # type: ignore[arg-type]
+        rows = InMemoryRows.holding_out(Data(x, y[:, None]), 0.1, seed=3)
+        with pytest.raises(InvalidInputError, match=r"seed=3, and settings.seed is 0"):
+            fit_rows(rows, settings=SMALL)
+        message = r"20 of 200 rows are held out, and settings.held_out=0.3 asks for 60"
+        with pytest.raises(InvalidInputError, match=message):
+            fit_rows(rows, settings=replace(SMALL, seed=3, held_out=0.3))
+        result = fit_rows(rows, settings=replace(SMALL, seed=3))
+        assert torch.equal(result.held_out, rows.held_out_index)
