@@ -98,7 +98,7 @@ def shared_settings(parameters: Mapping[str, Any]) -> FitSettings:
 def settings_for(
     parameters: Mapping[str, Any], shared: FitSettings, rows: int, device: torch.device
 ) -> list[FitSettings]:
-    """The settings to try for so many rows, each of another size."""
+    """The settings to try for this number of rows, each of another size."""
     folds = _FOLDS if parameters["held_out"] == "auto" and rows <= FEW_ROWS else 0
     return [
         replace(

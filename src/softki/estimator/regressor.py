@@ -62,11 +62,11 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         batch_size: rows a training step; None for all rows in every step; `auto` for what suits
             rows and device (`softki.estimator.defaults`).
         steps: training steps, at most one a row, but no fewer than 50; `auto` likewise.
-        learning_rate: of Adam, at its peak.
+        learning_rate: learning rate of Adam at its peak.
         held_out: share of the rows on which training is stopped and error bars are calibrated;
             `auto` for a tenth of them, or, of up to 1,000 rows, for five folds in which every
             row is held out once.
-        solver: of the posterior: `qr`, `whitened`, `cholesky`, `solve` or `cg`.
+        solver: solver of the posterior: `qr`, `whitened`, `cholesky`, `solve` or `cg`.
         dtype: `float32` or `float64`, of the training.
         device: `auto` (CUDA if there is a device, else CPU), or a torch device.
         random_state: seed; None for a fresh one every time, or that of a fit which goes on.
@@ -339,7 +339,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     @property
     def fit_report_(self) -> FitReport:
-        """What ran, how long, and what did not go as planned; in the units of a single target.
+        """The record of the computation, in the units of a single target.
 
         With several targets, its figures are those of the standardised targets.
         """

@@ -1,4 +1,4 @@
-"""What training maximises: the exact log marginal likelihood, or Hutchinson's pseudoloss."""
+"""The objectives of training: the exact log marginal likelihood, or Hutchinson's pseudoloss."""
 
 from softki.objective.exact_likelihood import Adjoint, Objective, Stabilised, backward, exact
 from softki.objective.hutchinson import Hutchinson

@@ -1,4 +1,4 @@
-"""What training maximises: the exact log marginal likelihood, or the stabilised choice.
+"""The objective of training: the exact log marginal likelihood, or the stabilised choice.
 
 An objective sees the rows through their weights S and returns an `Adjoint`: the gradient of
 the loss with respect to K, to β² and, block by block, to S. `backward` pushes these through

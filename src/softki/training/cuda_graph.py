@@ -36,7 +36,7 @@ _WARM_UP = 3
 def why_not(
     model: SoftKI, data: TrainingData, objective: object, is_one_batch: bool, backend: type[Backend]
 ) -> str | None:
-    """Why steps on such data, each on one batch or not, cannot be captured; None if they can."""
+    """The reason for which steps on the data cannot be captured; None if they can."""
     if backend is PlainBackend:
         return why_plain(data.inputs, len(model.points)) or "the plain backend was asked for"
     if objective not in ("stabilised", "exact"):
@@ -66,7 +66,7 @@ class IndexedRows:
 
     Args:
         data: all rows.
-        index: of the rows of a step, counted from 0.
+        index: function that gives the index of the rows of a step, counted from 0.
     """
 
     def __init__(self, data: Data, index: Callable[[int], Tensor]) -> None:
@@ -82,7 +82,7 @@ class CopiedRows:
     """Rows that come one batch after the other.
 
     Args:
-        place: that the rows of every step are copied to.
+        place: batch that the rows of every step are copied to.
         batch: the rows of a step, counted from 0.
     """
 
@@ -100,8 +100,8 @@ class GraphSteps:
     """Training steps by replays of a graph.
 
     Args:
-        model: to train in place.
-        rows: of the steps, on a CUDA device.
+        model: model to train in place.
+        rows: rows of the steps, on a CUDA device.
         optimizer: Adam, `fused` and `capturable`.
         set_rate: sets the learning rate of a step, counted from 1.
         longest: the most steps of a call of `run`.

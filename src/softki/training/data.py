@@ -80,12 +80,12 @@ class TrainingData(Chunked, Protocol):
 
     @property
     def knows_noise(self) -> bool:
-        """Whether batches have a `noise_std`."""
+        """True if batches have a `noise_std`."""
         ...
 
     @property
     def is_streamed(self) -> bool:
-        """Whether the rows are read anew in every pass."""
+        """True if the rows are read again in every pass."""
         ...
 
     @property
@@ -172,7 +172,7 @@ def hash_order(count: int, seed: int) -> Tensor:
 
 
 def sample_rows(width: int) -> int:
-    """The most rows of a sample, where a row has so many numbers.
+    """The most rows of a sample, where a row has `width` numbers.
 
     Example:
         >>> sample_rows(10), sample_rows(10_000)

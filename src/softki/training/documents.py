@@ -84,7 +84,7 @@ def settings_of(document: Document) -> FitSettings:
 
 
 def is_own(kernel: Any) -> bool:
-    """Whether the kernel is one of softki's, which a file can hold."""
+    """True for a kernel of softki, which a file can hold."""
     return type(kernel) in KERNELS.values()
 
 
@@ -190,7 +190,7 @@ class StoredKernel(Kernel):
     All that a fitted model needs of its kernel is k(z, z), for the points no longer move.
 
     Args:
-        description: of the kernel it stands for.
+        description: description of the kernel it stands for.
         points: z, (m, d); none for a kernel that is only a parameter.
         matrix: k(z, z), (m, m).
     """
@@ -224,14 +224,14 @@ class StoredObjective:
     """The name of an objective that was used for a fit; it cannot be used for another.
 
     Args:
-        description: of the objective it stands for.
+        description: description of the objective it stands for.
     """
 
     def __init__(self, description: str) -> None:
         self.description = description
 
     def __call__(self, *arguments: Any) -> Any:
-        """Refuse."""
+        """Raise: the objective was not stored."""
         raise InvalidInputError(
             f"the objective {self.description} was not stored: to fit again, give it, as in "
             "set_params(objective=…)"

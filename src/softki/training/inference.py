@@ -138,7 +138,7 @@ class HeldOutPosterior:
 
     @torch.no_grad()
     def predictions(self, weight: float) -> Predictions:
-        """What is said of the rows, if those that the posterior was given count so much.
+        """Predictions of the held-out rows by the tempered posterior, in which a row counts w.
 
         Less than fully by Cholesky, which is fast, whatever solver the posterior is by.
         """

@@ -1,4 +1,4 @@
-"""Where training starts: k-means centres and the temperature."""
+"""The start of training: k-means centres, temperature, noise, and an empty report."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def start(
 
     Args:
         data: the rows.
-        settings: how to fit.
-        model: to start from, if there is one.
-        generator: of the random numbers.
-        noise_variance: that a new model starts from; None to find it.
+        settings: settings of the fit.
+        model: model to start from, if there is one.
+        generator: generator of the random numbers.
+        noise_variance: noise variance that a new model starts from; None to find it.
     """
     seconds: dict[str, float] = {}
     with timed(seconds, "initialization", data.device):

@@ -44,7 +44,7 @@ class Trained:
 
 
 def trainer_for(model: SoftKI, data: TrainingData, *arguments: Any, **named: Any) -> Trainer:
-    """The trainer for such rows: of several processes, on a GPU, or the plain one."""
+    """The trainer that suits the rows: of several processes, on a GPU, or the plain one."""
     if data.processes is not None:
         from softki.training.distributed import DistributedTrainer
 

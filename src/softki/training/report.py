@@ -1,4 +1,4 @@
-"""What happened during a fit: events as they come, and the report at the end."""
+"""The record of a fit: events as they come, and the report at the end."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ Callback = Callable[[Event], None]
 
 @dataclass
 class FitReport:
-    """What ran, how long, and everything that did not go as planned."""
+    """A record of the computation: its parts, their durations, and all that did not go as planned."""
 
     rows: int
     held_out_rows: int

@@ -85,7 +85,7 @@ class Moments:
         return self.root / self.count**0.5
 
     def standardizer(self, name: str, columns: Sequence[str] | None = None) -> Standardizer:
-        """The standardizer of such columns; the name is that of the table, for messages."""
+        """The standardizer of columns with these moments; the name is that of the table."""
         mean, scale = self.mean.cpu(), self.scale.cpu()
         usable = mean.isfinite() & scale.isfinite()
         if not bool(usable.all()):

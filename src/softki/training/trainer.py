@@ -170,7 +170,7 @@ class Trainer:
             callback(event)
 
     def _is_over(self, step: int) -> bool:
-        """Whether training ends after this step."""
+        """True if training ends after this step."""
         if len(self.skips) == _MAX_SKIPPED:
             if self.held_out is None:
                 self.model.load_state_dict(self.best_state)
