@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from softki.estimator.rows import check_near
+from softki.exceptions import InvalidInputError
+from softki.metrics import normal_quantile
 from softki.posterior.functions import Posterior
 from softki.training.standardize import Standardizer
+from softki.validation.tables import as_tensor
 
 # Numbers of a table that are standardised at once.
 _BLOCK = 1 << 22
@@ -39,6 +42,12 @@ class Predictor:
         mean = torch.cat([mean for mean, _ in moments])
         std = torch.cat([(variance + noise).sqrt() for _, variance in moments])
         return self.y.inverse(mean), std[:, None] * self._scale
+
+    def quantiles(self, matrix: Tensor, levels: Tensor, noise: float) -> Tensor:
+        """Quantiles at the levels (q,): (n, q, t)."""
+        mean, std = self.mean_and_std(matrix, noise)
+        z = normal_quantile(levels).to(mean.device)
+        return mean[:, None] + z[:, None] * std[:, None]
 
     def covariance(self, matrix: Tensor, noise: float) -> tuple[Tensor, Tensor]:
         """Mean (n, t) and covariance (n, n, t)."""
@@ -86,3 +95,14 @@ class Predictor:
     @property
     def _scale(self) -> Tensor:
         return self.y.scale.to(self.posterior.points.device)
+
+
+def checked_levels(quantiles: Sequence[float]) -> Tensor:
+    """The levels of quantiles, checked, in float64."""
+    levels = as_tensor(quantiles, "quantiles").double()
+    if levels.ndim != 1 or not len(levels) or not bool(((levels > 0) & (levels < 1)).all()):
+        raise InvalidInputError(
+            f"quantiles must be a list of numbers between 0 and 1, such as [0.05, 0.95], "
+            f"got {quantiles!r}"
+        )
+    return levels

@@ -17,12 +17,19 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from softki.estimator.defaults import DTYPES, seed_of, settings_for, shared_settings
-from softki.estimator.prediction import Predictor
-from softki.estimator.rows import Table, UserRows, check_columns, more_rows, note_columns, opened
-from softki.exceptions import InvalidInputError, InvalidTypeError
+from softki.estimator.prediction import Predictor, checked_levels
+from softki.estimator.rows import (
+    UserRows,
+    check_columns,
+    check_more_rows,
+    more_rows,
+    note_columns,
+    opened,
+    refuse_arguments,
+)
+from softki.exceptions import InvalidInputError
 from softki.kernels.stationary import StationaryKernel
 from softki.likelihood import log_marginal_likelihood
-from softki.metrics import normal_quantile
 from softki.posterior.functions import Posterior
 from softki.solvers import Solver
 from softki.training.fit import Fit, fit_rows
@@ -31,13 +38,12 @@ from softki.training.settings import ObjectiveName
 from softki.training.standardize import RowStandardizer, Standardizer
 from softki.validation.inputs import checked_device, checked_matrix
 from softki.validation.parameters import check_choice, check_integer
-from softki.validation.tables import as_tensor, column_names
+from softki.validation.tables import column_names
 
 if TYPE_CHECKING:
     from gpytorch.kernels import Kernel
 
     from softki.parallel.processes import Processes
-    from softki.streaming import Source
 
 Of = Literal["y", "f"]
 
@@ -161,7 +167,7 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             >>> bool(model.score(pandas.DataFrame(X).add_prefix("angle"), y) > 0.9)
             True
         """
-        _refuse(unsupported)
+        refuse_arguments(unsupported)
         device, parameters = checked_device(self.device), self.get_params(deep=False)
         shared = shared_settings(parameters)
         with _process_group(device) as processes:
@@ -204,36 +210,20 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, noise_variance, **unsupported)
-        _refuse(unsupported)
+        refuse_arguments(unsupported)
         device = self._posterior.points.device
         with _process_group(device) as processes:
             if processes is None:
                 rows = opened(X, y, noise_variance)
-                self._check_rows(rows)
+                check_more_rows(self, rows)
             else:
                 from softki.estimator.shared import source_of_all
 
                 rows = source_of_all(X, y, noise_variance, processes)
-                processes.together(partial(self._check_rows, rows))
+                processes.together(partial(check_more_rows, self, rows))
             added = more_rows(rows, self._row_standardizer, device, processes)
             self.fit_ = self.fit_.with_data(added)
         return self
-
-    def _check_rows(self, rows: Table | Source) -> None:
-        """Raise unless more rows have the columns and targets of the fit."""
-        if isinstance(rows, Table):
-            count, names, targets = rows.rows.x.shape[1], rows.names, rows.rows.y.shape[1]
-        else:
-            count, targets = len(rows.columns), len(rows.targets)
-            names = rows.columns if rows.is_named else None
-        check_columns(self, count, names)
-        expected = () if self.single_target_ else (len(self.y_standardizer_.scale),)
-        found = () if rows.single_target else (targets,)
-        if found != expected:
-            before, now = (f"(rows, {s[0]})" if s else "(rows,)" for s in (expected, found))
-            raise InvalidInputError(
-                f"y had the shape {before} at the first call of partial_fit, and has {now} now"
-            )
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, *, of: Of = "y"
@@ -262,11 +252,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), *, of: Of = "y"
     ) -> Any:
         """Quantiles of y (or of f) at the rows of X: (n, quantiles) or (n, quantiles, targets)."""
-        levels = _checked_levels(quantiles)
+        levels = checked_levels(quantiles)
         noise, matrix = self._noise_of(of), self._inputs(X)
-        mean, std = self._predictor.mean_and_std(matrix, noise)
-        z = normal_quantile(levels).to(mean.device)  # (q,)
-        return self._output(X, mean[:, None] + z[:, None] * std[:, None])
+        return self._output(X, self._predictor.quantiles(matrix, levels, noise))
 
     def sample_y(
         self,
@@ -395,13 +383,9 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return values.cpu().numpy()
 
 
-def _is_in_group() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
 def _process_group(device: torch.device) -> AbstractContextManager[Processes | None]:
     """The processes that fit together, if there are several."""
-    if not _is_in_group():
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return nullcontext()
     from softki.parallel.groups import joined_processes
 
@@ -415,23 +399,3 @@ def _progress(is_shown: bool, y: Standardizer) -> AbstractContextManager[list[Ca
     from softki.estimator.progress import progress
 
     return progress(float(y.scale[0]) if len(y.scale) == 1 else 1.0)
-
-
-def _refuse(unsupported: dict[str, Any]) -> None:
-    if "sample_weight" in unsupported:
-        raise InvalidTypeError(
-            "sample_weight is not supported: give noise_variance, one number a row, for rows that "
-            "are known to be noisier than others"
-        )
-    for name in unsupported:
-        raise InvalidTypeError(f"there is no argument {name!r}: X, y and noise_variance are taken")
-
-
-def _checked_levels(quantiles: Sequence[float]) -> Tensor:
-    levels = as_tensor(quantiles, "quantiles").double()
-    if levels.ndim != 1 or not len(levels) or not bool(((levels > 0) & (levels < 1)).all()):
-        raise InvalidInputError(
-            f"quantiles must be a list of numbers between 0 and 1, such as [0.05, 0.95], "
-            f"got {quantiles!r}"
-        )
-    return levels

@@ -162,6 +162,23 @@ def check_near(name: str, values: Tensor, columns: Sequence[str] | None) -> None
     )
 
 
+def check_more_rows(estimator: Any, rows: Table | Source) -> None:
+    """Raise unless more rows have the columns and targets of the fit."""
+    if isinstance(rows, Table):
+        count, names, targets = rows.rows.x.shape[1], rows.names, rows.rows.y.shape[1]
+    else:
+        count, targets = len(rows.columns), len(rows.targets)
+        names = rows.columns if rows.is_named else None
+    check_columns(estimator, count, names)
+    expected = () if estimator.single_target_ else (len(estimator.y_standardizer_.scale),)
+    found = () if rows.single_target else (targets,)
+    if found != expected:
+        before, now = (f"(rows, {s[0]})" if s else "(rows,)" for s in (expected, found))
+        raise InvalidInputError(
+            f"y had the shape {before} at the first call of partial_fit, and has {now} now"
+        )
+
+
 def note_columns(estimator: Any, count: int, names: Sequence[str] | None) -> None:
     """Note number and names of the inputs of a fit, as scikit-learn does."""
     estimator.n_features_in_ = count
@@ -217,3 +234,14 @@ def _check_same(names: Sequence[str], known: Sequence[str]) -> None:
                 f"Column {position} is {name!r}, and was {expected!r}: reorder the columns "
                 "as in feature_names_in_."
             )
+
+
+def refuse_arguments(unsupported: dict[str, Any]) -> None:
+    """Raise for arguments of `fit` beside X, y and noise_variance."""
+    if "sample_weight" in unsupported:
+        raise InvalidTypeError(
+            "sample_weight is not supported: give noise_variance, one number a row, for rows that "
+            "are known to be noisier than others"
+        )
+    for name in unsupported:
+        raise InvalidTypeError(f"there is no argument {name!r}: X, y and noise_variance are taken")

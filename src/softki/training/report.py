@@ -86,7 +86,7 @@ Callback = Callable[[Event], None]
 
 @dataclass
 class FitReport:
-    """A record of the computation: its parts, their durations, and all that did not go as planned."""
+    """The record of a fit: what ran, how long, and all that did not go as planned."""
 
     rows: int
     held_out_rows: int
