@@ -132,9 +132,8 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None, noise_variance: Any = None, **unsupported: Any) -> Self:
         """Fit to the rows of X (n, d) and y, (n,) or (n, targets).
 
-        Rows that do not fit into memory are read from files, a block at a time and as often as
-        needed; everything else is as for a table, but for up to 1,000 rows, which are read at once
-        and cross-validated.
+        Files of up to 256 MiB in float64 are read into memory and fitted as a table, with the same
+        result; larger ones are read a block at a time, as often as needed.
 
         Inside a group of processes (`torch.distributed`, as `torchrun` makes it), all of them fit
         together: each reads its part of files and data sets, while tables, arrays and batches are
