@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from softki.batches import Data
-from softki.exceptions import InvalidInputError
+from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.training.data import InMemoryRows, TrainingData
 from softki.training.settings import FitSettings
 from softki.training.standardize import RawBatch, RowStandardizer, Standardizer
