@@ -551,7 +551,8 @@ class TestCrossValidation:
         y = torch.randn(200, generator=torch.Generator().manual_seed(self.folds.seed))
         report = fit(x, y, settings=replace(self.folds, points=50, steps=60)).report
         assert report.best is not None
-        assert report.best.rmse > 0.9  # of noise nothing can be known
+        # Of noise nothing can be known; trainings with all rows come to 0.93 of its deviation.
+        assert report.best.rmse > 0.98 * float(y.std())
 
     def test_an_interrupt_in_a_fold_keeps_that_training(self) -> None:
         x, y = surface(200)
