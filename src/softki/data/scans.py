@@ -75,6 +75,8 @@ class RowGroups:
             page_checksum_verification=True,
         ) as file:
             yield from file.iter_batches(batch_size, self._groups, columns)
+        # The memory that pyarrow keeps in every thread would be a large part of that of a fit.
+        pa.default_memory_pool().release_unused()
 
 
 class ArrowFile:
