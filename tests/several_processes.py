@@ -31,7 +31,7 @@ from softki.parallel.groups import joined_processes
 from softki.parallel.processes import Processes, process_count, process_rank
 from softki.streaming import StreamedRows
 from softki.streaming.arrays import array_source
-from softki.training import trainer as training
+from softki.training import distributed
 from softki.training.report import Event
 
 N = 1500
@@ -226,7 +226,7 @@ def check_threads(folder: Path) -> None:
 
 
 def check_death(folder: Path) -> None:
-    """The others stop at once, and name the process that died."""
+    """The others stop at once, and rank 0 names the process that died."""
     last, start = process_count() - 1, 0.0
 
     def die(event: Event) -> None:
@@ -235,7 +235,8 @@ def check_death(folder: Path) -> None:
         if event.step == 3 and process_rank() == last:
             os._exit(17)
 
-    named = f"process {last} of {last + 1} died"
+    lost = "another process" if process_rank() else f"process {last}"
+    named = f"{lost} of {last + 1} died"
     with pytest.raises(ProcessError, match=named), joined_processes(time_limit=20) as processes:
         fit_rows(rows_of(processes), settings=FitSettings(points=16), callbacks=[die])
     assert time.monotonic() - start < 30
@@ -252,6 +253,7 @@ def main() -> None:
     for name, make in FIGURES.items():
         figures = make(folder)
         with joined_processes() as processes:
+            assert processes is not None
             for other in processes.gather(figures):
                 for key, value in figures.items():
                     np.testing.assert_allclose(other[key], value, rtol=1e-12, err_msg=key)
@@ -279,7 +281,7 @@ def command_line() -> None:
 
     backward = objective.backward
     if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        training.backward = killed  # type: ignore[attr-defined]
+        distributed.backward = killed  # type: ignore[attr-defined]
     cli.main()
 
 

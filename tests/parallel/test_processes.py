@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from softki import load
-from softki.exceptions import InvalidInputError
+from softki.estimator import rows
 from softki.parallel.groups import joined_processes
-from softki.parallel.processes import ALONE, Processes
+from softki.parallel.processes import Processes
 from softki.statistics import Features, GramStatistics, SquareRootStatistics
 
 import several_processes
@@ -42,6 +42,8 @@ def alone(folder: Path) -> dict[str, several_processes.Figures]:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOFTKI_TEST_FOLDER", str(folder))
+        # Processes share rows of any number, which one process would read into memory.
+        patch.setattr(rows, "IN_MEMORY_BYTES", 0)
         figures = {name: make(folder) for name, make in several_processes.FIGURES.items()}
     torch.set_num_threads(threads)
     return figures
@@ -146,20 +148,9 @@ def test_statistics_of_no_rows_add_nothing(form: type[GramStatistics]) -> None:
     assert form.from_block(none).gram.count_nonzero() == 0
 
 
-def test_a_process_alone_sends_nothing() -> None:
-    value, tensor = object(), torch.ones(2)
+def test_a_process_alone_is_no_group() -> None:
     with joined_processes() as processes:
-        assert processes is ALONE
-    assert ALONE.sum([tensor])[0] is tensor
-    assert ALONE.broadcast(value) is value
-    assert ALONE.gather(value) == [value]
-    assert ALONE.from_first(lambda: value) is value
-    assert ALONE.reduce(value, max) is value  # type: ignore[type-var]
-    assert ALONE.reduce_tensor(tensor, torch.add) is tensor
-    ALONE.copy_from_first([tensor])
-    ALONE.check_same({"dtype": "float32"})
-    with pytest.raises(InvalidInputError, match="mine"):
-        ALONE.together(lambda: (_ for _ in ()).throw(InvalidInputError("mine")))
+        assert processes is None
 
 
 def test_shares_of_processes_are_all() -> None:

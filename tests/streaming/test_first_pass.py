@@ -10,8 +10,9 @@ from softki.exceptions import InvalidInputError
 from softki.streaming import open_source
 from softki.streaming.blocks import Block, RawRows
 from softki.streaming.first_pass import FirstPass
-from softki.streaming.sampling import HeldOutPositions, LowestRows, row_hash
-from softki.training.data import held_out_count
+from softki.streaming.sampling import LowestRows
+from softki.streaming.shards import TrainingShard
+from softki.training.data import held_out_count, row_hash
 from softki.training.standardize import Moments, Standardizer
 
 NAMES = ["a", "b", "c"]
@@ -37,7 +38,7 @@ def test_moments_of_pieces_are_those_of_all(
     expected = Standardizer.of(torch.from_numpy(values))
     moments = Moments.none(3)
     for piece in pieces(values, cuts):
-        moments = moments + Moments.of(piece)
+        moments = moments + Moments.of(torch.from_numpy(piece))
     found = moments.standardizer("X", NAMES)
     assert moments.count == 500
     torch.testing.assert_close(found.mean, expected.mean, rtol=1e-12, atol=1e-12 * scale)
@@ -49,14 +50,14 @@ def test_a_constant_column_keeps_the_scale_1(value: float) -> None:
     values = np.full((10_000, 1), value)
     moments = Moments.none(1)
     for piece in np.array_split(values, 7):
-        moments = moments + Moments.of(piece)
+        moments = moments + Moments.of(torch.from_numpy(piece))
     standardizer = moments.standardizer("X", NAMES)
     assert float(standardizer.scale[0]) == 1.0
     assert float(standardizer.mean[0]) == pytest.approx(value, rel=1e-15)
 
 
 def test_means_that_overflow_are_refused() -> None:
-    values = np.array([[1.0, 1.7e308], [2.0, -1.7e308]])
+    values = torch.tensor([[1.0, 1.7e308], [2.0, -1.7e308]], dtype=torch.float64)
     with pytest.raises(InvalidInputError, match="X column 'b' has values so large"):
         (Moments.of(values[:1]) + Moments.of(values[1:])).standardizer("X", NAMES)
 
@@ -81,7 +82,7 @@ def test_the_hash_is_uniform_without_repeats_and_other_for_each_seed() -> None:
     capacity=st.sampled_from([1, 10, 300, 5000]),
     processes=st.integers(1, 3),
 )
-def test_the_sample_is_the_same_for_any_grouping(
+def test_the_sample_is_the_same_for_any_blocks(
     cuts: list[int], capacity: int, processes: int
 ) -> None:
     x = np.arange(2000.0)
@@ -123,22 +124,23 @@ def test_how_many_rows_are_held_out() -> None:
 
 
 def test_held_out_rows_are_left_out_of_blocks() -> None:
-    held_out = HeldOutPositions(np.array([3, 8, 0, 9]))
     x = np.arange(10.0)[:, None]
-    kept = [
-        held_out.training(Block(start, RawRows(x[start:stop], x[start:stop]))).x
-        for start, stop in ((0, 1), (1, 3), (3, 8), (8, 10))
+    source = open_source([(x[k], x[k]) for k in map(slice, (0, 1, 3, 8), (1, 3, 8, 10))])
+    shards = [range(0, 0), range(0, 1), range(1, 4), range(4, 10)]
+    found = [
+        TrainingShard(source, np.array([3, 8, 0, 9]), shards, rank) for rank in range(len(shards))
     ]
-    assert np.concatenate(kept).ravel().tolist() == [1, 2, 4, 5, 6, 7]
-    assert [held_out.count(range(0, k)) for k in (0, 1, 4, 10)] == [0, 1, 2, 4]
+    assert found[0].counts.tolist() == [0, 0, 2, 4]
+    kept = [[int(k) for rows in shard.read() for k in rows.x[:, 0]] for shard in found]
+    assert kept == [[], [], [1, 2], [4, 5, 6, 7]]
 
 
 def test_first_passes_of_processes_add() -> None:
     x = np.random.default_rng(0).standard_normal((3000, 3))
     source = open_source(x, y=x[:, :2], noise_variance=x[:, 0] ** 2 + 1)
-    whole = FirstPass.over(source, 1, 500)
-    stretches = [range(0, 0), range(0, 1000), range(1000, 2999), range(2999, 3000)]
-    parts = [FirstPass.over(source, 1, 500, stretch) for stretch in stretches]
+    whole = FirstPass.over(source, 1)
+    shards = [range(0, 0), range(0, 1000), range(1000, 2999), range(2999, 3000)]
+    parts = [FirstPass.over(source, 1, source.between(shard)) for shard in shards]
     total = parts[0] + parts[1] + parts[2] + parts[3]
     for name in ("x", "y", "noise"):
         np.testing.assert_allclose(getattr(total, name).mean, getattr(whole, name).mean, rtol=1e-12)

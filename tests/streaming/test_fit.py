@@ -24,11 +24,13 @@ import torch
 from softki import FitSettings, InvalidInputError, SoftKIRegressor, fit, fit_rows, statistics_of
 from softki.batches import Data
 from softki.data import robot_arm
+from softki.estimator import rows as user_rows
 from softki.features import WeightedBatches
 from softki.statistics import GramStatistics
-from softki.streaming import StreamedRows, open_source
-from softki.streaming import blocks as rows
-from softki.training.initialization import initial_model
+from softki.streaming import StreamedRows, blocks, open_source
+from softki.training.data import InMemoryRows
+from softki.training.initialization import initial_model, kmeans_rows
+from softki.training.standardize import RawBatch
 
 F64 = torch.float64
 X, Y = robot_arm(6000)
@@ -40,7 +42,13 @@ SETTINGS = FitSettings(points=48, steps=12, dtype=F64)
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_BLOCK_ROWS", 700)
+    monkeypatch.setattr(blocks, "_BLOCK_ROWS", 700)
+
+
+@pytest.fixture
+def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No source is small enough to be read into memory."""
+    monkeypatch.setattr(user_rows, "IN_MEMORY_BYTES", 0)
 
 
 def batches(noise: bool = False, size: int = 900) -> list[tuple[np.ndarray, ...]]:
@@ -52,8 +60,8 @@ def batches(noise: bool = False, size: int = 900) -> list[tuple[np.ndarray, ...]
 def test_the_same_rows_give_the_same_fit(noise: bool) -> None:
     """With all rows in each step; what differs is the order of sums."""
     data = StreamedRows.open(open_source(batches(noise)), held_out_share=0.0, dtype=F64)
-    x = data.x_standardizer.transform(torch.from_numpy(X))
-    y = data.y_standardizer.transform(torch.from_numpy(Y)[:, None])
+    x = data.standardizer.x.transform(torch.from_numpy(X))
+    y = data.standardizer.y.transform(torch.from_numpy(Y)[:, None])
     settings = replace(SETTINGS, batch_size=None, held_out=0.0)
     start = initial_model(x, settings, torch.Generator().manual_seed(0))
     streamed = fit_rows(data, settings=settings, model=copy.deepcopy(start))
@@ -99,6 +107,7 @@ def test_weights_of_batches_that_are_read_anew() -> None:
     assert anew.passes == 2
 
 
+@pytest.mark.usefixtures("streamed")
 def test_minibatches_of_a_stream_learn_as_much() -> None:
     parameters: dict[str, Any] = {"points": 64, "steps": 120, "batch_size": 256}
     streamed = SoftKIRegressor(**parameters, random_state=0).fit(batches())
@@ -119,6 +128,35 @@ def test_minibatches_of_a_stream_learn_as_much() -> None:
     np.testing.assert_allclose(streamed.feature_relevance_, in_memory.feature_relevance_, atol=0.05)
 
 
+@pytest.mark.usefixtures("streamed")
+def test_a_table_and_a_stream_follow_one_rule(tmp_path: Path) -> None:
+    """Held-out rows and first points are the same, and errors within the spread over seeds."""
+    data = StreamedRows.open(open_source(parquet(tmp_path), "reach"), seed=5, dtype=F64)
+    in_memory = InMemoryRows.holding_out(
+        Data(*data.standardizer(RawBatch(torch.from_numpy(X), torch.from_numpy(Y)[:, None]))),
+        share=0.1,
+        seed=5,
+    )
+    assert torch.equal(data.held_out_index, in_memory.held_out_index)
+    for count in (kmeans_rows(48), len(X)):
+        for ours, expected in zip(data.sample(count), in_memory.sample(count), strict=True):
+            assert (ours is None) if expected is None else torch.equal(ours, expected)
+    new_x, new_y = robot_arm(2000, seed=1)
+    frame = pd.DataFrame(new_x, columns=NAMES)
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(3):
+        streamed = quick(seed, steps=60).fit(tmp_path / "arm.parquet", "reach")
+        table = quick(seed, steps=60).fit(pd.DataFrame(X, columns=NAMES), Y)
+        assert torch.equal(streamed.fit_.held_out, table.fit_.held_out)
+        for model in (streamed, table):
+            error = float(np.sqrt(np.mean((model.predict(frame) - new_y) ** 2)))
+            found[model.fit_report_.is_streamed].append(error)
+    errors = np.array([found[True], found[False]])
+    spread = errors.max(1) - errors.min(1)
+    assert abs(errors[0].mean() - errors[1].mean()) < spread.max()
+
+
+@pytest.mark.usefixtures("streamed")
 def test_the_same_seed_gives_the_same_fit() -> None:
     ours, again = (quick(7).fit(batches()) for _ in range(2))
     np.testing.assert_array_equal(ours.predict(X[:50]), again.predict(X[:50]))
@@ -185,17 +223,24 @@ KINDS: dict[str, tuple[Callable[[Path], tuple[Any, ...]], bool]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_source(kind: str, tmp_path: Path) -> None:
-    """They have the same rows in the same order, and so the same statistics and held-out rows."""
+def test_every_kind_of_source(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the same rows in the same order, and so the same statistics and held-out rows.
+
+    Small ones are read into memory, and large ones in every pass.
+    """
     make, named = KINDS[kind]
-    model = quick(batch_size=None, steps=2, dtype="float64").fit(*make(tmp_path))
-    assert model.fit_report_.is_streamed
+    data = make(tmp_path)
+    small = quick(batch_size=None, steps=2, dtype="float64").fit(*data)
+    monkeypatch.setattr(user_rows, "IN_MEMORY_BYTES", 0)
+    model = quick(batch_size=None, steps=2, dtype="float64").fit(*data)
+    assert (small.fit_report_.is_streamed, model.fit_report_.is_streamed) == (False, True)
     assert model.n_features_in_ == 8
     assert list(getattr(model, "feature_names_in_", [])) == (NAMES if named else [])
     assert model.predict(pd.DataFrame(X[:5], columns=NAMES) if named else X[:5]).shape == (5,)
-    expected = quick(batch_size=None, steps=2, dtype="float64").fit(batches())
-    torch.testing.assert_close(model.fit_.model.points, expected.fit_.model.points)
-    assert torch.equal(model.fit_.held_out, expected.fit_.held_out)
+    expected = quick(batch_size=None, steps=2, dtype="float64").fit(X, Y)
+    for ours in (small, model):
+        torch.testing.assert_close(ours.fit_.model.points, expected.fit_.model.points)
+        assert torch.equal(ours.fit_.held_out, expected.fit_.held_out)
 
 
 def test_noise_and_several_targets_by_name(tmp_path: Path) -> None:
@@ -217,11 +262,12 @@ def test_few_rows_are_fitted_as_a_table(tmp_path: Path) -> None:
     assert (model.fit_report_.folds, model.fit_report_.is_streamed) == (5, False)
     frame = pd.DataFrame(X[:9], columns=NAMES)
     np.testing.assert_array_equal(model.predict(frame), table.predict(frame))
-    streamed = quick(held_out=0.2).fit(tmp_path / "t.parquet", "reach")
-    assert streamed.fit_report_.is_streamed
-    assert streamed.fit_report_.held_out_rows == 180
+    held_out = quick(held_out=0.2).fit(tmp_path / "t.parquet", "reach")
+    assert not held_out.fit_report_.is_streamed
+    assert held_out.fit_report_.held_out_rows == 180
 
 
+@pytest.mark.usefixtures("streamed")
 def test_more_rows_from_a_stream() -> None:
     first = quick(dtype="float64").fit(X[:3000], Y[:3000])
     whole = copy.deepcopy(first).partial_fit(X[3000:], Y[3000:])
@@ -234,7 +280,7 @@ def test_more_rows_from_a_stream() -> None:
     streamed = quick().partial_fit(batches()).partial_fit(X[:500], Y[:500])
     assert streamed.fit_report_.rows == 6500
     for bad, message in (
-        ([(X[:, :3], Y)], "X has 3 columns, and had 8 in the fit"),
+        ([(X[:, :3], Y)], "X has 3 features, but SoftKIRegressor is expecting 8"),
         ([(X, np.stack([Y, Y], 1))], r"y had the shape \(rows,\) .* has \(rows, 2\) now"),
         (batches(noise=True), "noise_variance was not given at the first call"),
     ):
@@ -257,6 +303,7 @@ def test_more_rows_must_have_the_columns_of_the_fit(tmp_path: Path) -> None:
     assert model.fit_ is before
 
 
+@pytest.mark.usefixtures("streamed")
 def test_a_saved_fit_says_that_rows_were_streamed(tmp_path: Path) -> None:
     from softki import load
 
@@ -323,7 +370,7 @@ def test_settings_that_do_not_go_with_a_stream() -> None:
     data = StreamedRows.open(open_source(batches()))
     with pytest.raises(InvalidInputError, match="folds are for rows in memory"):
         fit_rows(data, settings=FitSettings(folds=5))
-    with pytest.raises(InvalidInputError, match=r"torch\.float32, and settings\.dtype torch\.fl"):
+    with pytest.raises(InvalidInputError, match=r"float32, and settings\.dtype is torch\.fl"):
         fit_rows(data, settings=SETTINGS)
 
 

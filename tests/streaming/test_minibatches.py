@@ -5,7 +5,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import chain, pairwise
 
 import numpy as np
@@ -14,15 +15,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from softki.batches import Batch
 from softki.exceptions import InvalidInputError
-from softki.streaming import Source, StreamedRows, open_source
-from softki.streaming import blocks as rows
+from softki.streaming import Source, StreamedRows, blocks, minibatches, open_source
 from softki.streaming.arrays import array_source
 from softki.streaming.blocks import RawRows
-from softki.streaming.layout import Shards, shares
-from softki.streaming.minibatches import ShuffledBatches, StreamedMinibatches
-from softki.streaming.prefetch import Prefetch
-from softki.streaming.sampling import HeldOutPositions
+from softki.streaming.minibatches import ShuffledRows, StreamedMinibatches
+from softki.streaming.prefetch import ahead
+from softki.streaming.shards import TrainingShard, consecutive_shards, even_shards, shares
 
 N = 6000
 X = np.arange(float(N))[:, None]
@@ -30,7 +30,7 @@ X = np.arange(float(N))[:, None]
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_BLOCK_ROWS", 300)
+    monkeypatch.setattr(blocks, "_BLOCK_ROWS", 300)
 
 
 def arrays() -> Source:
@@ -41,54 +41,89 @@ def sequence(size: int = 250) -> Source:
     return open_source([(X[k : k + size], -X[k : k + size, 0]) for k in range(0, N, size)])
 
 
-def positions(batches: Iterator[RawRows]) -> list[list[int]]:
+def shuffled(
+    source: Source,
+    size: int,
+    seed: int = 0,
+    held_out: Sequence[int] = (),
+    shards: list[range] | None = None,
+    rank: int = 0,
+) -> ShuffledRows:
+    """The rows of one process, by default of the only one."""
+    shards = [range(len(source))] if shards is None else shards
+    return ShuffledRows(TrainingShard(source, np.array(held_out, int), shards, rank), size, seed)
+
+
+def as_batches(chunks: Iterable[Sequence[RawRows]]) -> Generator[Batch, None, None]:
+    for pieces in chunks:
+        yield Batch(*RawRows.join(pieces).as_tensors())
+
+
+def epoch_of(rows: ShuffledRows, epoch: int = 0, start: int = 0) -> list[list[int]]:
+    """The positions of the rows of each batch of an epoch, from one on."""
+    nothing = Batch(torch.empty(0, 1), torch.empty(0, 1))
+    batches = StreamedMinibatches(rows, as_batches, nothing)
     found = []
-    for batch in batches:
-        np.testing.assert_array_equal(batch.x, -batch.y)
-        found.append(batch.x[:, 0].astype(int).tolist())
+    for step in range(start, rows.batches_per_epoch):
+        x, y, _ = batches.batch(epoch * rows.batches_per_epoch + step)
+        assert torch.equal(x, -y)
+        found.append(x[:, 0].int().tolist())
+    batches.close()
     return found
 
 
+@pytest.fixture
+def buffer_rows(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A buffer of 1,000 rows, or of as many as the parameter says."""
+    monkeypatch.setattr(minibatches, "_BUFFER_ROWS", getattr(request, "param", 1000))
+
+
 @pytest.mark.parametrize("make", [arrays, sequence])
-@pytest.mark.parametrize("buffer_rows", [1, 900, 10**6])
+@pytest.mark.parametrize("buffer_rows", [1, 900, 10**6], indirect=True)
 @pytest.mark.parametrize("size", [1, 100, 1500])
-def test_every_training_row_comes_once_an_epoch(make: object, buffer_rows: int, size: int) -> None:
-    held_out = HeldOutPositions(np.random.default_rng(0).choice(N, 1500, replace=False))
-    batches = ShuffledBatches(make(), size, 0, held_out, buffer_rows=buffer_rows)  # type: ignore[operator]
+def test_every_training_row_comes_once_an_epoch(
+    make: Callable[[], Source], buffer_rows: None, size: int
+) -> None:
+    held_out = np.random.default_rng(0).choice(N, 1500, replace=False).tolist()
+    batches = shuffled(make(), size, held_out=held_out)
     assert batches.batches_per_epoch == 4500 // size
     for epoch in range(2):
-        found = positions(batches.epoch(epoch))
+        found = epoch_of(batches, epoch)
         assert [len(batch) for batch in found] == [size] * (4500 // size)
-        assert sorted(chain(*found)) == sorted(set(range(N)) - set(held_out.positions.tolist()))
+        assert sorted(chain(*found)) == sorted(set(range(N)) - set(held_out))
 
 
 def test_the_rest_of_an_epoch_is_dropped_and_differs() -> None:
-    batches = ShuffledBatches(arrays(), 1700, 0)
-    dropped = [set(range(N)) - set(chain(*positions(batches.epoch(e)))) for e in range(3)]
+    batches = shuffled(arrays(), 1700)
+    dropped = [set(range(N)) - set(chain(*epoch_of(batches, epoch))) for epoch in range(3)]
     assert [len(rest) for rest in dropped] == [900] * 3
     assert dropped[0] != dropped[1] != dropped[2]
 
 
+@pytest.mark.usefixtures("buffer_rows")
 def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     epochs = [
-        positions(ShuffledBatches(arrays(), 100, seed, buffer_rows=1000).epoch(epoch))
+        epoch_of(shuffled(arrays(), 100, seed), epoch)
         for seed, epoch in ((0, 0), (0, 1), (1, 0), (0, 0))
     ]
     assert epochs[0] == epochs[3]
     assert epochs[0] != epochs[1] != epochs[2]
 
 
+@pytest.mark.usefixtures("buffer_rows")
 @pytest.mark.parametrize("start", [0, 1, 7, 33, 59, 60, 100])
 def test_from_any_step_on_the_batches_are_the_same(start: int) -> None:
-    batches = ShuffledBatches(arrays(), 100, 0, buffer_rows=1000)
-    assert positions(batches.epoch(3, start)) == positions(batches.epoch(3))[start:]
+    batches = shuffled(arrays(), 100)
+    assert epoch_of(batches, 3, start) == epoch_of(batches, 3)[start:]
 
 
+@pytest.mark.parametrize("buffer_rows", [1500], indirect=True)
+@pytest.mark.usefixtures("buffer_rows")
 def test_rows_far_apart_share_a_batch() -> None:
     """Random access mixes the whole source; a sequence, what the buffer holds."""
     spread = {}
     for make in (arrays, sequence):
-        found = positions(ShuffledBatches(make(), 100, 0, buffer_rows=1500).epoch(0))
+        found = epoch_of(shuffled(make(), 100))
         spread[make] = np.mean([np.std(batch) for batch in found[5:-5]])
     assert spread[arrays] > 0.7 * N / np.sqrt(12)
     assert spread[sequence] > 0.7 * 1000 / np.sqrt(12)
@@ -100,32 +135,22 @@ def test_a_sequence_is_read_once_an_epoch() -> None:
 
         def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             self.passes += 1
-            yield from [(X[k : k + 100], X[k : k + 100, 0]) for k in range(0, N, 100)]
+            yield from [(X[k : k + 100], -X[k : k + 100, 0]) for k in range(0, N, 100)]
 
     counted = Counted()
-    batches = ShuffledBatches(open_source(counted), 100, 0)
+    batches = shuffled(open_source(counted), 100)
     before = counted.passes
-    assert len(list(batches.epoch(0))) == 60
+    assert len(epoch_of(batches)) == 60
     assert counted.passes == before + 1
 
 
 @pytest.mark.parametrize("make", [arrays, sequence])
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
-def test_processes_share_every_batch(make: object, world: int) -> None:
-    held_out = HeldOutPositions(np.arange(500))  # all in the first stretch
-    found = [
-        positions(
-            ShuffledBatches(
-                make(),  # type: ignore[operator]
-                40,
-                0,
-                held_out,
-                shards=Shards.even(N, rank, world),
-                buffer_rows=300,
-            ).epoch(1)
-        )
-        for rank in range(world)
-    ]
+@pytest.mark.parametrize("buffer_rows", [300], indirect=True)
+@pytest.mark.usefixtures("buffer_rows")
+def test_processes_share_every_batch(make: Callable[[], Source], world: int) -> None:
+    shards, held_out = even_shards(N, world), range(500)  # all in the first shard
+    found = [epoch_of(shuffled(make(), 40, 0, held_out, shards, rank), 1) for rank in range(world)]
     assert {len(batches) for batches in found} == {5500 // 40}
     for parts in zip(*found, strict=True):
         assert sum(map(len, parts)) == 40
@@ -148,19 +173,16 @@ def test_shares_of_batches_add_up(counts: list[int], size: int) -> None:
         assert np.abs(each - np.array(counts) * each.sum() / total).max() < len(counts)
 
 
+@pytest.mark.usefixtures("buffer_rows")
 def test_a_process_with_few_rows_or_none_does_as_many_batches() -> None:
     found = []
     for rank, part in enumerate((X[:5990], X[:0], X[5990:])):
         source = array_source(part, -part[:, 0], may_be_empty=True)
         source.start_at((0, 5990, 5990)[rank])
-        shards = Shards.of_counts([5990, 0, 10], rank)
-        batches = ShuffledBatches(source, 100, 0, shards=shards, buffer_rows=1000)
-        found.append(positions(batches.epoch(0)))
-        assert positions(batches.epoch(0, 31)) == found[-1][31:]
-        ahead = StreamedMinibatches(batches, torch.device("cpu"))
-        again = [ahead.batch(step).x[:, 0].int().tolist() for step in range(70)]
-        assert again[:60] == found[-1]
-        ahead.close()
+        batches = shuffled(source, 100, shards=consecutive_shards([5990, 0, 10]), rank=rank)
+        found.append(epoch_of(batches))
+        assert epoch_of(batches, 0, 31) == found[-1][31:]
+        assert len(epoch_of(batches, 1)) == 60
     assert [len(batches) for batches in found] == [60] * 3
     assert all(sum(map(len, parts)) == 100 for parts in zip(*found, strict=True))
     assert sorted(chain(*chain(*found))) == list(range(N))
@@ -168,24 +190,19 @@ def test_a_process_with_few_rows_or_none_does_as_many_batches() -> None:
     assert 5 < sum(map(bool, found[2])) <= 10
 
 
-def test_shards_of_few_groups() -> None:
+def test_shards_of_few_blocks() -> None:
     source = open_source([(X, -X[:, 0])])
-    found = [
-        positions(ShuffledBatches(source, 50, 0, shards=Shards.even(N, r, 4)).epoch(0))
-        for r in range(4)
-    ]
+    found = [epoch_of(shuffled(source, 50, shards=even_shards(N, 4), rank=r)) for r in range(4)]
     assert sorted(chain(*chain(*found))) == list(range(N))
 
 
 def test_batches_larger_than_all_rows_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="a batch of 6001 rows is more than the 6000 train"):
-        ShuffledBatches(arrays(), 6001, 0, shards=Shards.even(N, 0, 3))
-    with pytest.raises(InvalidInputError, match="rank must be from 0 to 2, got 3"):
-        Shards.even(N, 3, 3)
+        shuffled(arrays(), 6001, shards=even_shards(N, 3))
 
 
 def threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "softki-prefetch"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("softki-prefetch")]
 
 
 def endless(log: list[str]) -> Iterator[int]:
@@ -198,14 +215,14 @@ def endless(log: list[str]) -> Iterator[int]:
         log.append("closed")
 
 
-def test_prefetch_gives_the_same_items_and_ends() -> None:
-    ahead = Prefetch(iter(range(100)))
-    assert list(ahead) == list(range(100))
-    assert list(ahead) == []
+def test_items_made_ahead_are_the_same_and_end() -> None:
+    items = ahead(range(100))
+    assert list(items) == list(range(100))
+    assert list(items) == []
     assert not threads()
 
 
-def test_prefetch_runs_ahead_but_not_far() -> None:
+def test_one_item_is_made_ahead() -> None:
     made: list[int] = []
 
     def items() -> Iterator[int]:
@@ -213,13 +230,13 @@ def test_prefetch_runs_ahead_but_not_far() -> None:
             made.append(k)
             yield k
 
-    with Prefetch(items(), depth=3) as ahead:
-        next(ahead)
+    with closing(ahead(items())) as made_ahead:
+        next(made_ahead)
         deadline = time.monotonic() + 5
-        while len(made) < 5 and time.monotonic() < deadline:
+        while len(made) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.05)
-        assert len(made) == 5  # one taken, three in the queue, one in hand
+        assert made == [0, 1]  # one in use, and the next
     assert not threads()
 
 
@@ -228,25 +245,27 @@ def test_errors_come_where_the_item_would_have() -> None:
         yield 1
         raise InvalidInputError("t.parquet: cannot be read")
 
-    ahead = Prefetch(items())
-    assert next(ahead) == 1
+    made_ahead = ahead(items())
+    assert next(made_ahead) == 1
     with pytest.raises(InvalidInputError, match="cannot be read"):
-        next(ahead)
-    assert list(ahead) == []
+        next(made_ahead)
+    assert list(made_ahead) == []
     assert not threads()
 
 
 def test_what_is_no_longer_used_ends_its_thread() -> None:
     log: list[str] = []
-    for value in Prefetch(endless(log)):
+    for value in ahead(endless(log)):
         if value == 3:
             break
-    ahead = Prefetch(endless(log))
-    next(ahead)
-    ahead.close()
-    ahead = Prefetch(endless(log))
-    del ahead
-    cycle: dict[str, object] = {"ahead": Prefetch(endless(log))}
+    closed = ahead(endless(log))
+    next(closed)
+    closed.close()
+    deleted = ahead(endless(log))
+    next(deleted)
+    del deleted
+    cycle: dict[str, object] = {"ahead": ahead(endless(log))}
+    next(cycle["ahead"])  # type: ignore[call-overload]
     cycle["self"] = cycle
     del cycle
     gc.collect()
@@ -254,12 +273,14 @@ def test_what_is_no_longer_used_ends_its_thread() -> None:
     assert log == ["closed"] * 4
 
 
+@pytest.mark.parametrize("buffer_rows", [1200], indirect=True)
+@pytest.mark.usefixtures("buffer_rows")
 def test_minibatches_by_step() -> None:
     source = open_source(X, y=-X[:, 0])
     data = StreamedRows.open(source, dtype=torch.float64)
-    batches = data.minibatches(size=500, seed=3, buffer_rows=1200)
+    batches = data.minibatches(size=500, seed=3)
     some = [batches.batch(step).x for step in range(25)]
-    again = data.minibatches(size=500, seed=3, buffer_rows=1200)
+    again = data.minibatches(size=500, seed=3)
     for step in (3, 4, 11, 20, 2, 24):  # also with gaps, and back
         assert torch.equal(again.batch(step).x, some[step])
     epoch = torch.cat(some[:10]).ravel()
@@ -278,9 +299,20 @@ def test_a_program_ends_with_batches_in_flight() -> None:
         "x = np.random.default_rng(0).random((100_000, 3))\n"
         "batches = StreamedRows.open(open_source(x, y=x[:, 0])).minibatches(100, 0)\n"
         "batches.batch(0)\n"
-        "chunks = iter(StreamedRows.open(open_source(x, y=x[:, 0])).chunks_of(100))\n"
+        "chunks = iter(StreamedRows.open(open_source(x, y=x[:, 0])).chunks(8))\n"
         "next(chunks)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stderr == ""
+
+
+def test_batches_may_have_other_precisions() -> None:
+    """Rows in float64 keep their digits beside those in float32."""
+    x = np.linspace(0.0, 1.0, N)[:, None]
+    source = open_source([(x[:9].astype(np.float32), x[:9, 0]), (x[9:], x[9:, 0])])
+    batches = StreamedMinibatches(shuffled(source, N), as_batches, Batch(*torch.empty(2, 0, 1)))
+    found, y, _ = batches.batch(0)
+    batches.close()
+    exact = y[:, 0] > x[8, 0]
+    assert torch.equal(found[exact, 0], y[exact, 0])

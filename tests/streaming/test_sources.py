@@ -114,21 +114,21 @@ def test_all_rows_come_in_order_in_every_pass(source: Source) -> None:
     assert source.single_target
 
 
-def test_groups_in_any_order_have_their_own_rows(source: Source) -> None:
+def test_blocks_in_any_order_have_their_own_rows(source: Source) -> None:
     order = np.random.default_rng(1).permutation(np.repeat(np.arange(len(source.layout)), 2))
-    for group, block in zip(order, source.blocks(order.tolist()), strict=True):
-        assert block.position == source.layout.position[group]
+    for number, block in zip(order, source.blocks(order.tolist()), strict=True):
+        assert block.position == source.layout.position[number]
         np.testing.assert_array_equal(block.rows.x, X[block.positions])
         np.testing.assert_array_equal(block.rows.y[:, 0], Y[block.positions])
 
 
-@pytest.mark.parametrize("stretch", [range(0, N), range(777, 3210), range(40, 41), range(9, 9)])
-def test_a_stretch_of_rows(source: Source, stretch: range) -> None:
-    found = np.concatenate([np.empty(0)] + [block.positions for block in source.between(stretch)])
-    np.testing.assert_array_equal(found, np.array(stretch))
+@pytest.mark.parametrize("shard", [range(0, N), range(777, 3210), range(40, 41), range(9, 9)])
+def test_a_shard_of_rows(source: Source, shard: range) -> None:
+    found = np.concatenate([np.empty(0)] + [block.positions for block in source.between(shard)])
+    np.testing.assert_array_equal(found, np.array(shard))
 
 
-def test_groups_in_sequence_are_read_in_one_go() -> None:
+def test_blocks_in_sequence_are_read_in_one_go() -> None:
     batches = Batches()
     source = open_source(batches)
     assert len(source.layout) == 8

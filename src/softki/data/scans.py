@@ -169,6 +169,8 @@ class ParquetFile(FilePart):
             page_checksum_verification=True,
         ) as file:
             yield from file.iter_batches(size, self._groups, columns)
+        # The memory that pyarrow keeps in every thread would be a large part of that of a fit.
+        pa.default_memory_pool().release_unused()
 
     def split(self) -> Sequence[Self]:
         """The row groups, one by one."""

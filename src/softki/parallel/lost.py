@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from softki.exceptions import ProcessError
 
-# Seconds in which the others must answer once something was lost.
+# Time in which a process must answer once something was lost.
 _LIMIT = timedelta(seconds=10)
 
 
@@ -29,33 +30,42 @@ def naming_who_is_missing(rank: int, size: int, group: Any) -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise ProcessError(
-            f"{_missing(rank, group)} of {size} died, left the fit, or did not answer in time, "
-            f"which ends the fit in process {rank}: {reason(error)}"
+            f"{_listed(_missing(rank, size, group))} of {size} died, left the fit, or did not "
+            f"answer in time, which ends the fit in process {rank}: {reason(error)}"
         ) from error
 
 
-def _missing(rank: int, group: Any) -> str:
-    """The processes that do not come to a barrier of rank 0, to which all that listen come."""
-    try:
-        dist.monitored_barrier(group, _LIMIT, wait_all_ranks=True)
-    except (RuntimeError, ValueError) as error:
-        return named_ranks(str(error)) if rank == 0 else "another process"
-    return "another process"
+def _missing(rank: int, size: int, group: Any) -> list[int]:
+    """The processes that rank 0 does not hear of; to the others, at most rank 0 itself.
+
+    `monitored_barrier` would not do: it names a process that is late, but not one that has ended.
+    """
+    missing, token = [], torch.zeros(1)
+    waiting: dict[int, dist.Work] = {}
+    send_or_receive = dist.isend if rank else dist.irecv
+    for other in [0] if rank else range(1, size):
+        try:
+            waiting[other] = send_or_receive(token, other, group=group)
+        except (RuntimeError, ValueError):
+            missing.append(other)
+    for other, work in waiting.items():
+        try:
+            work.wait(_LIMIT)
+        except RuntimeError:
+            missing.append(other)
+    return sorted(missing)
 
 
-def named_ranks(message: str) -> str:
-    """The ranks that a failed barrier names, in words.
+def _listed(ranks: Sequence[int]) -> str:
+    """The ranks in words.
 
     Example:
-        >>> named_ranks("[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 10000 ms")
-        'processes 1, 3'
-        >>> named_ranks("Rank 2 failed to pass monitoredBarrier"), named_ranks("timed out")
-        ('process 2', 'another process')
+        >>> _listed([2]), _listed([1, 3]), _listed([])
+        ('process 2', 'processes 1, 3', 'another process')
     """
-    found = re.search(r"(?<!\[)Ranks? ([\d, ]+\d|\d+)", message)
-    if found is None:
+    if not ranks:
         return "another process"
-    return f"{'processes' if ',' in found[1] else 'process'} {found[1]}"
+    return f"{'processes' if len(ranks) > 1 else 'process'} {', '.join(map(str, ranks))}"
 
 
 def reason(error: Exception) -> str:

@@ -148,35 +148,19 @@ class Processes:
         return values
 
     def reduce(self, value: T, add: Callable[[T, T], T]) -> T:
-        """The sum of what processes have, by the given addition; anything that can be pickled.
+        """The sum over the processes, by the given addition; of anything that can be pickled.
 
         Processes add in pairs, in log₂ P rounds, so that none holds more than two values.
         """
-
-        def send(value: T, rank: int) -> None:
-            dist.send_object_list([value], rank, group=self._objects)
-
-        def receive(value: T, rank: int) -> T:
-            values: list[Any] = [None]
-            dist.recv_object_list(values, rank, group=self._objects)
-            return values[0]
-
-        return self.broadcast(self._to_root(value, add, send, receive))
-
-    def reduce_tensor(self, tensor: Tensor, add: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """The same of tensors, which have one shape in all processes."""
-
-        def send(value: Tensor, rank: int) -> None:
-            dist.send(self._flat([value]), rank, group=self._tensors)
-
-        def receive(value: Tensor, rank: int) -> Tensor:
-            flat = torch.empty(value.numel(), dtype=torch.float64, device=self._device)
-            dist.recv(flat, rank, group=self._tensors)
-            return self._unflat(flat, [value])[0]
-
-        total = self._to_root(tensor, add, send, receive).clone()
-        self.copy_from_first([total])
-        return total
+        step = 1
+        while step < self.size and self.rank % step == 0:
+            partner = self.rank ^ step
+            if partner < self.rank:
+                self._send(value, partner)
+            elif partner < self.size:
+                value = add(value, self._receive(partner))
+            step *= 2
+        return self.broadcast(value)
 
     def together(self, make: Callable[[], T]) -> T:
         """Call `make` in every process; raise in all if it raises in one."""
@@ -231,26 +215,15 @@ class Processes:
             with suppress(RuntimeError, ValueError, AssertionError):
                 dist.destroy_process_group(group)
 
-    def _to_root(
-        self,
-        value: T,
-        add: Callable[[T, T], T],
-        send: Callable[[T, int], None],
-        receive: Callable[[T, int], T],
-    ) -> T:
-        """A binary tree: in process 0, the sum; elsewhere, a part of it."""
-        step = 1
-        while step < self.size:
-            if self.rank % (2 * step):
-                with self._naming_who_is_missing():
-                    send(value, self.rank - step)
-                return value
-            if self.rank + step < self.size:
-                with self._naming_who_is_missing():
-                    other = receive(value, self.rank + step)
-                value = add(value, other)
-            step *= 2
-        return value
+    def _send(self, value: Any, rank: int) -> None:
+        with self._naming_who_is_missing():
+            dist.send_object_list([value], rank, group=self._objects)
+
+    def _receive(self, rank: int) -> Any:
+        values: list[Any] = [None]
+        with self._naming_who_is_missing():
+            dist.recv_object_list(values, rank, group=self._objects)
+        return values[0]
 
     def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
         parts = [t.detach().reshape(-1).to(self._device, torch.float64) for t in tensors]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 import numpy as np
+import torch
 
-T = TypeVar("T")
+from softki.training.standardize import RawBatch
+
 # Rows and numbers of a block, at most.
 _BLOCK_ROWS = 1 << 16
 _BLOCK_NUMBERS = 1 << 22
@@ -25,29 +27,29 @@ class RawRows:
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """x, y and, where it is known, the noise variance."""
+        return [self.x, self.y] if self.noise is None else [self.x, self.y, self.noise]
+
     def take(self, index: np.ndarray | slice) -> RawRows:
         """The rows at an index, copied, or those of a slice, as a view."""
-        noise = None if self.noise is None else _taken(self.noise, index)
-        return RawRows(_taken(self.x, index), _taken(self.y, index), noise)
+        if isinstance(index, slice):
+            return RawRows(*(values[index] for values in self.arrays))
+        # `take` copies whole rows, three times as fast as an index in brackets.
+        return RawRows(*(values.take(index, axis=0) for values in self.arrays))
+
+    def as_tensors(self) -> RawBatch:
+        """The same rows as tensors that share their memory."""
+        return RawBatch(*map(torch.from_numpy, self.arrays))
 
     @classmethod
-    def join(cls, parts: Sequence[RawRows]) -> RawRows:
-        """The rows of all parts, in order."""
-        if len(parts) == 1:
-            return parts[0]
-        noise = None
-        if parts[0].noise is not None:
-            noise = np.concatenate([part.noise for part in parts if part.noise is not None])
-        return cls(
-            np.concatenate([part.x for part in parts]),
-            np.concatenate([part.y for part in parts]),
-            noise,
-        )
-
-
-def _taken(values: np.ndarray, index: np.ndarray | slice) -> np.ndarray:
-    # `take` copies whole rows, three times as fast as an index in brackets.
-    return values[index] if isinstance(index, slice) else values.take(index, axis=0)
+    def join(cls, pieces: Sequence[RawRows]) -> RawRows:
+        """The rows of all pieces, in order."""
+        if len(pieces) == 1:
+            return pieces[0]
+        arrays = zip(*(rows.arrays for rows in pieces), strict=True)
+        return cls(*(np.concatenate(values) for values in arrays))
 
 
 class Block(NamedTuple):
@@ -64,20 +66,20 @@ class Block(NamedTuple):
 
     @property
     def positions(self) -> np.ndarray:
-        """Of each row, (r,)."""
+        """The position of each row, (r,)."""
         return np.arange(self.position, self.position + len(self.rows))
 
-    def within(self, stretch: range) -> Self:
-        """The rows whose positions lie in the stretch."""
-        start = max(stretch.start - self.position, 0)
-        stop = max(stretch.stop - self.position, start)
+    def within(self, shard: range) -> Self:
+        """The rows whose positions lie in a shard."""
+        start = max(shard.start - self.position, 0)
+        stop = max(shard.stop - self.position, start)
         if start == 0 and stop >= len(self.rows):
             return self
         return type(self)(self.position + start, self.rows.take(slice(start, stop)))
 
 
 def block_rows(width: int) -> int:
-    """Rows to read at once where a row has so many numbers.
+    """Number of rows of a block where a row has `width` numbers.
 
     Example:
         >>> block_rows(10), block_rows(1000)
@@ -86,26 +88,24 @@ def block_rows(width: int) -> int:
     return max(256, min(_BLOCK_ROWS, _BLOCK_NUMBERS // max(1, width)))
 
 
-def rechunked(
-    parts: Iterable[RawRows], size: int, join: Callable[[Sequence[RawRows]], T]
-) -> Iterator[T]:
-    """The same rows in parts of the given size, but for the last, each joined from its pieces.
+def rechunked(rows: Iterable[RawRows], size: int) -> Iterator[list[RawRows]]:
+    """The same rows in chunks of the given size, but for the last, each as the pieces to join.
 
     Example:
-        >>> parts = [RawRows(np.ones((r, 2)), np.ones((r, 1))) for r in (3, 0, 4, 1)]
-        >>> [len(part) for part in rechunked(parts, 3, RawRows.join)]
-        [3, 3, 2]
+        >>> rows = [RawRows(np.ones((r, 2)), np.ones((r, 1))) for r in (3, 0, 4, 1)]
+        >>> [[len(piece) for piece in chunk] for chunk in rechunked(rows, 3)]
+        [[3], [3], [1, 1]]
     """
     waiting: list[RawRows] = []
     count = 0
-    for part in parts:
+    for piece in rows:
         start = 0
-        while count + len(part) - start >= size:
+        while count + len(piece) - start >= size:
             stop = start + size - count
-            yield join([*waiting, part.take(slice(start, stop))])
+            yield [*waiting, piece.take(slice(start, stop))]
             waiting, count, start = [], 0, stop
-        if start < len(part):
-            waiting.append(part.take(slice(start, None)))
-            count += len(part) - start
+        if start < len(piece):
+            waiting.append(piece.take(slice(start, None)))
+            count += len(piece) - start
     if waiting:
-        yield join(waiting)
+        yield waiting

@@ -31,13 +31,9 @@ class FirstPass:
     @classmethod
     def over(cls, source: Source, seed: int, blocks: Iterable[Block] | None = None) -> Self:
         """Read all rows of the source, or some of its blocks."""
-        width = len(source.columns) + len(source.targets)
-        result = cls(
-            Moments.none(len(source.columns)),
-            Moments.none(len(source.targets)),
-            Moments.none(1),
-            LowestRows(MOST_HELD_OUT + sample_rows(width), seed),
-        )
+        columns, targets = len(source.columns), len(source.targets)
+        lowest = LowestRows(MOST_HELD_OUT + sample_rows(columns + targets), seed)
+        result = cls(Moments.none(columns), Moments.none(targets), Moments.none(1), lowest)
         for block in source.blocks() if blocks is None else blocks:
             result = result._with(block)
         return result
@@ -62,8 +58,6 @@ class FirstPass:
 
     def _with(self, block: Block) -> Self:
         self.lowest.add(block)
-        x, y = torch.from_numpy(block.rows.x), torch.from_numpy(block.rows.y)
-        noise = self.noise
-        if block.rows.noise is not None:
-            noise = noise + Moments.of(torch.from_numpy(block.rows.noise)[:, None])
-        return replace(self, x=self.x + Moments.of(x), y=self.y + Moments.of(y), noise=noise)
+        x, y, noise = block.rows.as_tensors()
+        more = self.noise if noise is None else self.noise + Moments.of(noise[:, None])
+        return replace(self, x=self.x + Moments.of(x), y=self.y + Moments.of(y), noise=more)

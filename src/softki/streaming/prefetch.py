@@ -1,21 +1,25 @@
-"""An iterator that runs ahead in the background, and batches that are sent to a GPU meanwhile."""
+"""An iterator that runs ahead in the background, and rows that are standardised meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from functools import cache
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from softki.batches import Batch
-from softki.streaming.preparation import each
-from softki.training.standardize import RawBatch
+from softki.streaming.blocks import RawRows
+from softki.training.standardize import RawBatch, RowStandardizer
 
 T = TypeVar("T")
 _END: Any = object()
+# So many pieces are too small to be copied one by one.
+_MANY_PIECES = 64
 
 
 def ahead(items: Iterable[T]) -> Generator[T, None, None]:
@@ -42,24 +46,20 @@ def ahead(items: Iterable[T]) -> Generator[T, None, None]:
                 iterator.close()
 
 
-def on_device(batches: Iterable[Batch], device: torch.device) -> Generator[Batch, None, None]:
-    """The batches on the device, read and sent in the background."""
-    if device.type == "cuda":
-        return _arriving(batches, device, lambda batch: batch)
-    return ahead(batches)
-
-
-def standardized_on_device(
-    batches: Iterable[RawBatch], device: torch.device, standardize: Callable[[RawBatch], Batch]
+def standardized_ahead(
+    chunks: Iterable[Sequence[RawRows]], standardizer: RowStandardizer, device: torch.device
 ) -> Generator[Batch, None, None]:
-    """The batches standardised on a GPU, read and sent in the background."""
-    return _arriving(batches, device, standardize)
+    """Standardised rows on the device, read, sent and standardised in the background.
 
-
-def _arriving(
-    batches: Iterable[Any], device: torch.device, prepared: Callable[[Any], Batch]
-) -> Generator[Batch, None, None]:
-    with closing(ahead(_sent(batches, device, prepared))) as sent:
+    Args:
+        chunks: rows of each batch, as pieces to join.
+        standardizer: standardizer of the rows.
+        device: device of the batches, which standardises them.
+    """
+    if device.type != "cuda":
+        yield from ahead(standardizer(RawRows.join(pieces).as_tensors()) for pieces in chunks)
+        return
+    with closing(ahead(_sent(chunks, standardizer.to(device), device))) as sent:
         for batch, arrival in sent:
             current = torch.cuda.current_stream(device)
             current.wait_event(arrival)
@@ -71,17 +71,44 @@ def _arriving(
 
 
 def _sent(
-    batches: Iterable[Any], device: torch.device, prepared: Callable[[Any], Batch]
+    chunks: Iterable[Sequence[RawRows]], standardizer: RowStandardizer, device: torch.device
 ) -> Iterator[tuple[Batch, torch.cuda.Event]]:
     """Batches on their way to the GPU, and the event of their arrival."""
     stream = torch.cuda.Stream(device)
-
-    def send(tensor: Tensor) -> Tensor:
-        return tensor.pin_memory().to(device, non_blocking=True)
-
-    for batch in batches:
+    for pieces in chunks:
+        here = [tensor for tensor in _pinned(pieces) if tensor is not None]
         with torch.cuda.stream(stream):
-            there = prepared(each(batch, send))
+            there = RawBatch(*(tensor.to(device, non_blocking=True) for tensor in here))
+            batch = standardizer(there)
             arrival = torch.cuda.Event()
             arrival.record(stream)
-        yield there, arrival
+        yield batch, arrival
+
+
+@cache
+def _copiers() -> ThreadPoolExecutor:
+    """Threads that copy: one does not copy as fast as a GPU reads."""
+    return ThreadPoolExecutor(4, "softki-copy")
+
+
+def _pinned(pieces: Sequence[RawRows]) -> RawBatch:
+    """The rows of all pieces, in order, in memory that a GPU reads by itself."""
+
+    def joined(arrays: Sequence[np.ndarray]) -> Tensor:
+        kind = torch.from_numpy(np.empty(0, np.result_type(*arrays))).dtype
+        ends = np.cumsum([len(array) for array in arrays])
+        tensor = torch.empty((ends[-1], *arrays[0].shape[1:]), dtype=kind, pin_memory=True)
+        if len(arrays) > _MANY_PIECES:
+            np.concatenate(arrays, out=tensor.numpy())
+            return tensor
+        places = np.split(tensor.numpy(), ends[:-1])
+        copies.extend(
+            _copiers().submit(np.copyto, *pair) for pair in zip(places, arrays, strict=True)
+        )
+        return tensor
+
+    copies: list[Future[None]] = []
+    batch = RawBatch(*map(joined, zip(*(rows.arrays for rows in pieces), strict=True)))
+    for copy in copies:
+        copy.result()
+    return batch

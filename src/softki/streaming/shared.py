@@ -10,8 +10,8 @@ from softki.parallel.processes import Processes
 from softki.streaming.arrays import array_source
 from softki.streaming.blocks import RawRows
 from softki.streaming.first_pass import FirstPass
-from softki.streaming.layout import Shards
 from softki.streaming.open import source_of
+from softki.streaming.shards import consecutive_shards, even_shards
 from softki.streaming.source import Source
 from softki.validation.inputs import checked_table
 from softki.validation.tables import as_tensor, column_names
@@ -58,45 +58,41 @@ def check_same_columns(source: Source, processes: Processes) -> None:
     )
 
 
-def shared_first_pass(source: Source, seed: int, processes: Processes) -> tuple[FirstPass, Shards]:
-    """The first pass of all processes, and the shards that they read.
+def shared_first_pass(
+    source: Source, seed: int, processes: Processes
+) -> tuple[FirstPass, list[range]]:
+    """The first pass of all processes, and the shards of the rows that they read.
 
     Each process reads its own shard of files and data sets, if the number of their rows is known
     beforehand, and all of them in this pass otherwise. Arrays and batches are rows that a process
     has; they come after those of the processes before it.
     """
-    shards = None if source.is_shared else _shards_of_own_rows(source, processes)
-    if shards is None and source.knows_layout:
-        shards = Shards.even(len(source), processes.rank, processes.size)
-    blocks = None if shards is None else source.between(shards.own)
-    first = processes.together(lambda: FirstPass.over(source, seed, blocks))
+    reads_all = source.is_shared and not source.knows_layout
+    if reads_all:
+        first = processes.together(lambda: FirstPass.over(source, seed))
+    shards = _shards_of_files(source, processes) if source.is_shared else _own(source, processes)
+    if not reads_all:
+        own = source.between(shards[processes.rank])
+        first = processes.together(lambda: FirstPass.over(source, seed, own))
     processes.together(source.check_unchanged)
-    if shards is None:  # all processes have read all rows
-        shards = Shards.even(len(source), processes.rank, processes.size)
-    else:
-        first = processes.reduce(first, add)
-    _check_same_rows(processes, shards)
-    return first, shards
+    return first if reads_all else processes.reduce(first, add), shards
 
 
-def _shards_of_own_rows(source: Source, processes: Processes) -> Shards:
+def _shards_of_files(source: Source, processes: Processes) -> list[range]:
+    """Even shards of rows that all processes can read."""
+    processes.check_same({"the number of rows": len(source)})
+    return even_shards(len(source), processes.size)
+
+
+def _own(source: Source, processes: Processes) -> list[range]:
     """The shards where each process has rows of its own."""
     source.may_be_empty = True
     count = processes.together(lambda: len(source))
-    shards = Shards.of_counts(processes.gather(count), processes.rank)
-    if not shards.total:
+    shards = consecutive_shards(processes.gather(count))
+    if not shards[-1].stop:
         raise InvalidInputError("no process has any rows")
-    source.start_at(shards.own.start)
+    source.start_at(shards[processes.rank].start)
     return shards
-
-
-def _check_same_rows(processes: Processes, shards: Shards) -> None:
-    for rank, total in enumerate(processes.gather(shards.total)):
-        if total != shards.total:
-            raise InvalidInputError(
-                f"process {rank} finds {total} rows, and process {processes.rank} {shards.total}: "
-                "all processes must open the same files"
-            )
 
 
 def _table_source(X: Any, y: Any, noise_variance: Any) -> Source:

@@ -154,20 +154,20 @@ class Source:
         """Raise if one of the files changed since the source was opened."""
         self.files.check_unchanged()
 
-    def blocks(self, groups: Iterable[int] | None = None) -> Iterator[Block]:
+    def blocks(self, numbers: Iterable[int] | None = None) -> Iterator[Block]:
         """Read the blocks with these numbers, in this order; by default all, in order.
 
         Blocks of a part that come in order are read as it goes on, and others from its start.
         Every iterator reads for itself, so that several may be alive, in several threads.
         """
-        if groups is None and self._layout is None:
+        if numbers is None and self._layout is None:
             return self._first()
-        return self._chosen(range(len(self.layout)) if groups is None else groups, self.layout)
+        return self._chosen(range(len(self.layout)) if numbers is None else numbers, self.layout)
 
-    def between(self, stretch: range) -> Iterator[Block]:
+    def between(self, shard: range) -> Iterator[Block]:
         """The rows of a range of positions, in order."""
-        for block in self.blocks(self.layout.groups_of(stretch).tolist()):
-            yield block.within(stretch)
+        for block in self.blocks(self.layout.blocks_of(shard)):
+            yield block.within(shard)
 
     def _first(self) -> Iterator[Block]:
         """All blocks, before their sizes are known."""
@@ -181,26 +181,26 @@ class Source:
                 position += len(rows)
         self._layout = self._checked(sizes)
 
-    def _chosen(self, groups: Iterable[int], layout: Layout) -> Iterator[Block]:
+    def _chosen(self, numbers: Iterable[int], layout: Layout) -> Iterator[Block]:
         readers: dict[int, tuple[Iterator[RawRows], int]] = {}  # by part, with the next index
-        for group in groups:
-            number, index = int(layout.part[group]), int(layout.index[group])
+        for block in numbers:
+            number, index = int(layout.part[block]), int(layout.index[block])
             part = self.parts[number]
             reader, ahead = readers.pop(number, (None, 0))
             if reader is None or ahead > index:
                 reader, ahead = self._read(part), 0
             rows = next((rows for k, rows in enumerate(reader, ahead) if k == index), None)
-            if rows is None or len(rows) != layout.rows[group]:
+            if rows is None or len(rows) != layout.rows[block]:
                 raise InvalidInputError(
                     f"{part.name}: gave {0 if rows is None else len(rows)} rows where it had "
-                    f"{layout.rows[group]} before: the rows must be the same in every pass"
+                    f"{layout.rows[block]} before: the rows must be the same in every pass"
                 )
-            is_last = group + 1 == len(layout) or layout.part[group + 1] != number
+            is_last = block + 1 == len(layout) or layout.part[block + 1] != number
             if not is_last:
                 readers[number] = reader, index + 1
             if len(readers) > OPEN_PARTS:
                 del readers[next(iter(readers))]
-            yield Block(int(layout.position[group]), rows)
+            yield Block(int(layout.position[block]), rows)
 
     def _read(self, part: Part) -> Iterator[RawRows]:
         """The blocks of a part, checked; an error in a file that changed is said to be that."""

@@ -51,7 +51,7 @@ class TablePart(Part):
 
     def read(self) -> Iterator[RawRows]:
         """Its rows, in blocks."""
-        yield from rechunked(self._rows(), self._size, RawRows.join)
+        yield from map(RawRows.join, rechunked(self._rows(), self._size))
 
     def _rows(self) -> Iterator[RawRows]:
         row = 0
@@ -141,7 +141,8 @@ def matrix_of(batch: Any, names: Sequence[str]) -> np.ndarray:
     matrix = np.empty((len(batch), len(names)), np.float32 if single else np.float64)
     for j, column in enumerate(columns):
         is_float = column.type in (pa.float32(), pa.float64()) and not column.null_count
-        matrix[:, j] = column.to_numpy() if is_float else numbers_of(column, "number")
+        # `to_numpy` would import pandas.
+        matrix[:, j] = np.from_dlpack(column) if is_float else numbers_of(column, "number")
     return matrix
 
 

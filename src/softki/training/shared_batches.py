@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property, singledispatch
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from softki.features import WeightAdjoint, WeightedBatches
 from softki.interpolation.weights import Backend, PlainBackend
 from softki.model import SoftKI
 from softki.parallel.processes import Processes
-from softki.statistics import GramStatistics, SquareRootStatistics, Statistics, triangular_factor
+from softki.statistics import GramStatistics, SquareRootStatistics, Statistics
 
 AnyStatistics = TypeVar("AnyStatistics", bound=Statistics)
 
@@ -93,18 +94,14 @@ def _(statistics: GramStatistics, processes: Processes) -> GramStatistics:
 def _(statistics: SquareRootStatistics, processes: Processes) -> SquareRootStatistics:
     """R of the factors of all processes: a QR of two at a time, in log₂ P rounds.
 
-    Messages have (m + t)² + 2 numbers: R, n and Σ log σᵢ².
+    Messages have at most (m + t)² numbers, R; they are sent from the CPU, and added on the device.
     """
-    width = statistics.factor.shape[1]
-    square = statistics.factor.new_zeros(width, width)
-    square[: len(statistics.factor)] = statistics.factor
+    device = statistics.factor.device
 
-    def add(one: Tensor, other: Tensor) -> Tensor:
-        R = torch.cat([one[:-2].view(width, width), other[:-2].view(width, width)])
-        return torch.cat([triangular_factor(R).reshape(-1), one[-2:] + other[-2:]])
+    def at(place: torch.device | str, some: SquareRootStatistics) -> SquareRootStatistics:
+        return replace(some, factor=some.factor.to(place))
 
-    others = square.new_tensor([statistics.count, statistics.log_noise])
-    summed = processes.reduce_tensor(torch.cat([square.reshape(-1), others]), add)
-    count, log_noise = summed[-2:].tolist()
-    factor = summed[:-2].view(width, width)
-    return SquareRootStatistics(int(count), log_noise, factor, statistics.points)
+    def add(one: SquareRootStatistics, other: SquareRootStatistics) -> SquareRootStatistics:
+        return at("cpu", at(device, one) + at(device, other))
+
+    return at(device, processes.reduce(at("cpu", statistics), add))

@@ -14,8 +14,9 @@ from torch import Tensor
 from softki.batches import Batch
 from softki.exceptions import InvalidInputError
 
-# Numbers of a table that are held in float64 at once.
-_BLOCK = 1 << 23
+# Numbers of a table that are held in float64 at once: on a CPU they stay in the cache, and a GPU
+# needs more to be busy with.
+_CPU_BLOCK, _GPU_BLOCK = 1 << 17, 1 << 23
 # Sums of squares above its inverse, or below it, have lost digits.
 _SMALLEST = 1e-250
 
@@ -57,9 +58,13 @@ class Moments:
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
-        """Moments of values (n, c), computed in float64."""
+        """Moments of values (n, c), computed in float64, a block at a time."""
         if not len(values):
             return cls.none(values.shape[1])
+        return reduce(add, map(cls._of_block, _blocks(values)))
+
+    @classmethod
+    def _of_block(cls, values: Tensor) -> Self:
         # A product with 1/n has no sum that overflows where the mean does not.
         weights = values.new_full((len(values),), 1 / len(values), dtype=torch.float64)
         exact = values.double()
@@ -114,9 +119,8 @@ class Standardizer:
 
     @classmethod
     def of(cls, values: Tensor, name: str = "x", columns: Sequence[str] | None = None) -> Self:
-        """Mean and standard deviation of the columns of values (n, c), a block at a time."""
-        moments = reduce(add, map(Moments.of, _blocks(values)))
-        found = moments.standardizer(name, columns)
+        """Mean and standard deviation of the columns of values (n, c)."""
+        found = Moments.of(values).standardizer(name, columns)
         return cls(found.mean, found.scale)
 
     def to(self, device: torch.device) -> Self:
@@ -162,7 +166,8 @@ class RowStandardizer:
 
 def _blocks(values: Tensor) -> Iterator[Tensor]:
     """Blocks of rows that are small in float64, too."""
-    yield from values.split(max(1, _BLOCK // max(1, values.shape[1])))
+    numbers = _CPU_BLOCK if values.device.type == "cpu" else _GPU_BLOCK
+    yield from values.split(max(1, numbers // max(1, values.shape[1])))
 
 
 def _norms(values: Tensor) -> Tensor:
