@@ -26,12 +26,14 @@ import torch.distributed as dist
 from softki import FitSettings, SoftKIRegressor, cli, fit_rows
 from softki.data import robot_arm
 from softki.exceptions import InvalidInputError, NumericalError, ProcessError, TrainingWarning
+from softki.kernels.stationary import Matern52
+from softki.model import SoftKI
 from softki.objective import exact_likelihood as objective
 from softki.parallel.groups import joined_processes
 from softki.parallel.processes import Processes, process_count, process_rank
 from softki.streaming import StreamedRows
 from softki.streaming.arrays import array_source
-from softki.training import distributed
+from softki.training import trainer
 from softki.training.report import Event
 
 N = 1500
@@ -168,7 +170,7 @@ def refused(message: str, model: SoftKIRegressor, *data: Any) -> None:
         model.fit(*data)
 
 
-def rows_of(processes: Processes) -> StreamedRows:
+def rows_of(processes: Processes | None) -> StreamedRows:
     source = array_source(X[own()], Y[own()], may_be_empty=True)
     return StreamedRows.open(source, processes=processes)
 
@@ -187,6 +189,7 @@ def check_interrupts(folder: Path) -> None:
         warnings.simplefilter("ignore", TrainingWarning)
         settings = FitSettings(points=16, steps=30)
         result = fit_rows(rows_of(processes), settings=settings, callbacks=[interrupt])
+        assert processes is not None
         assert len(set(processes.gather(len(steps)))) == 1
     assert result.report.stopped == "interrupted"
     assert result.report.steps == 4
@@ -194,7 +197,14 @@ def check_interrupts(folder: Path) -> None:
 
 
 def check_skips(folder: Path) -> None:
-    """A step that one process cannot do is skipped in all of them."""
+    """A step that one process cannot do is skipped in all of them, also where points are fixed."""
+    check_skip(None)
+    fixed = SoftKI(torch.randn(16, 8), Matern52(8))
+    fixed.points.requires_grad_(False)
+    check_skip(fixed)
+
+
+def check_skip(model: SoftKI | None) -> None:
     factorise, calls = objective.factorise, 0
 
     def failing(K: torch.Tensor, name: str) -> torch.Tensor:
@@ -207,7 +217,8 @@ def check_skips(folder: Path) -> None:
     objective.factorise = failing
     try:
         with joined_processes() as processes:
-            result = fit_rows(rows_of(processes), settings=FitSettings(points=16, steps=8))
+            settings = FitSettings(points=16, steps=8)
+            result = fit_rows(rows_of(processes), settings=settings, model=model)
     finally:
         objective.factorise = factorise
     ((reason, count),) = result.report.skipped.items()
@@ -281,7 +292,7 @@ def command_line() -> None:
 
     backward = objective.backward
     if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        distributed.backward = killed  # type: ignore[attr-defined]
+        trainer.backward = killed  # type: ignore[attr-defined]
     cli.main()
 
 

@@ -9,8 +9,10 @@ from softki.interpolation.weights import Backend, PlainBackend
 from softki.kernels.stationary import Matern32, RationalQuadratic
 from softki.model import SoftKI
 from softki.parallel.processes import Processes
+from softki.training import cuda_graph, distributed
 from softki.training.cuda_graph import why_not
 from softki.training.data import InMemoryRows
+from softki.training.model_selection import trainer_for
 
 
 class OwnKernel(Matern32):
@@ -48,8 +50,15 @@ def test_what_can_be_captured(
     assert found is None if reason is None else reason in str(found)
 
 
-def test_several_processes_are_not_captured() -> None:
-    model = SoftKI(torch.randn(3, 2), Matern32(2))
+def test_several_processes_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their steps wait for messages, on a GPU as elsewhere."""
+    made: list[str] = []
+    for module, name in ((distributed, "DistributedTrainer"), (cuda_graph, "GraphTrainer")):
+        monkeypatch.setattr(module, name, lambda *_, name=name: made.append(name))
     data = InMemoryRows.whole(Data(torch.randn(5, 2), torch.randn(5, 1)))
-    data.processes = Processes(rank=0, size=2)
-    assert why_not(model, data, "exact", True, FastEngine) == "several processes share the rows"
+    data.device = torch.device("cuda")
+    model = SoftKI(torch.randn(3, 2), Matern32(2))
+    for processes in (Processes(rank=0, size=2), None):
+        data.processes = processes  # type: ignore[assignment]
+        trainer_for(model, data)
+    assert made == ["DistributedTrainer", "GraphTrainer"]

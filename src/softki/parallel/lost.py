@@ -41,7 +41,7 @@ def _missing(rank: int, size: int, group: Any) -> list[int]:
     `monitored_barrier` would not do: it names a process that is late, but not one that has ended.
     """
     missing, token = [], torch.zeros(1)
-    waiting: dict[int, dist.Work] = {}
+    waiting: dict[int, Any] = {}
     send_or_receive = dist.isend if rank else dist.irecv
     for other in [0] if rank else range(1, size):
         try:
