@@ -87,7 +87,7 @@ OFF: dict[str, Callable[[], object]] = {
     "variance of the training rows": lambda: patch.object(
         Calibration, "for_more_rows", lambda self, share: self
     ),
-    "folds": lambda: patch("softki.estimator.regressor.FEW_ROWS", 0),
+    "folds": lambda: patch("softki.estimator.defaults.FEW_ROWS", 0),
 }
 FIXED = {"points": 512, "batch_size": 1024, "steps": 600}
 

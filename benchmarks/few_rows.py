@@ -69,7 +69,7 @@ def figures(data: str, seed: int, variant: str) -> tuple[float, float]:
 
     rate = adam.point_rate
     with ExitStack() as stack:
-        stack.enter_context(patch("softki.estimator.regressor.sizes_for", sizes))
+        stack.enter_context(patch("softki.estimator.defaults.sizes_for", sizes))
         stack.enter_context(patch("softki.training.trainer.point_rate", point_rate))
         model = SoftKIRegressor(device="cpu", random_state=seed, **parameters)
         model.fit(X[inner], y[inner])

@@ -205,7 +205,7 @@ def run(data: str, seed: int, variant: str, device: str) -> dict[str, Any]:
         if size is not None:
             only = Size(**size)
             sizes = patch(
-                "softki.estimator.regressor.sizes_for", lambda count, _: [only.within(count)]
+                "softki.estimator.defaults.sizes_for", lambda count, _: [only.within(count)]
             )
             stack.enter_context(sizes)
         trend = LinearRegression().fit(X[rows], y[rows]).predict(X)

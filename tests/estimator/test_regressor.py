@@ -716,3 +716,43 @@ class TestErrors:
         X[3, 1] = 1e200
         with pytest.raises(InvalidInputError, match=r"standard deviations .* in column 1:"):
             fitted.predict(X)
+
+
+class Narrow(SoftKIRegressor):
+    """A subclass that offers fewer parameters."""
+
+    def __init__(self, points: int = 8) -> None:
+        super().__init__(points=points, steps=5, held_out=0.1, random_state=0)
+
+
+def test_a_subclass_may_have_fewer_parameters() -> None:
+    X, y = table(60)
+    assert Narrow().fit(X, y).predict(X).shape == y.shape
+
+
+def test_the_order_in_memory_does_not_matter() -> None:
+    """Sums over rows are rounded by it, if the numbers are not put into one order first."""
+    X, y = table(200)
+    expected = small().fit(X, y).predict(X)
+    columns_first = torch.tensor(X.T.copy()).T
+    assert not columns_first.is_contiguous()
+    for same in (np.asfortranarray(X), columns_first):
+        assert (np.asarray(small().fit(same, y).predict(X)) == expected).all()
+
+
+def test_few_rows_of_a_large_file_are_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cross-validation, which few rows get, is for rows in memory."""
+    monkeypatch.setattr("softki.estimator.rows.IN_MEMORY_BYTES", 0)
+    X, y = table(60)
+    np.save(tmp_path / "x.npy", X)
+    model = SoftKIRegressor(points=8, steps=5, random_state=0).fit(tmp_path / "x.npy", y)
+    assert model.fit_report_.folds == 5
+    assert not model.fit_report_.is_streamed
+
+
+def test_noise_that_is_one_number_is_refused() -> None:
+    X, y = table(60)
+    with pytest.raises(InvalidInputError, match=r"noise_variance must have the shape \(60,\)"):
+        small().fit(X, y, noise_variance=1.0)

@@ -53,12 +53,11 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     Inputs and targets are standardised inside; all that goes in and comes out is in the user's
     units. Tables may be NumPy arrays, torch tensors, or pandas, polars or PyArrow tables; rows that
-    do not fit into memory are read from files (see `fit`).
-    Predictions are computed in float64 and returned as NumPy arrays, or, where X is a torch
-    tensor, as tensors of its precision on its device.
+    do not fit into memory are read from files (see `fit`). Predictions are computed in float64 and
+    returned as NumPy arrays, or, where X is a torch tensor, as tensors of its precision and device.
 
-    There is no `sample_weight` (rows that are known to be noisier than others have
-    `noise_variance`), no classification, and no support for missing values.
+    There is no `sample_weight` (rows known to be noisier than others have `noise_variance`), no
+    classification, and no support for missing values.
 
     Args:
         points: number of interpolation points, at most a quarter of the rows; `auto` for 512, and
@@ -167,7 +166,8 @@ class SoftKIRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             True
         """
         refuse_arguments(unsupported)
-        device, parameters = checked_device(self.device), self.get_params(deep=False)
+        device = checked_device(self.device)
+        parameters = {name: getattr(self, name) for name in SoftKIRegressor._get_param_names()}
         shared = shared_settings(parameters)
         with _process_group(device) as processes:
             if processes is None:

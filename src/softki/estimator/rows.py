@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from softki.batches import Data
+from softki.estimator.defaults import FEW_ROWS
 from softki.exceptions import InvalidInputError, InvalidTypeError
 from softki.training.data import InMemoryRows, TrainingData
 from softki.training.settings import FitSettings
@@ -120,7 +121,7 @@ def opened(X: Any, y: Any, noise_variance: Any) -> Table | Source:
     if source is None:
         return Table.of(X, y, noise_variance)
     width = len(source.columns) + len(source.targets)
-    rows = source.up_to(IN_MEMORY_BYTES // (8 * width))
+    rows = source.up_to(max(FEW_ROWS, IN_MEMORY_BYTES // (8 * width)))
     if rows is None:
         return source
     source.check_unchanged()

@@ -41,7 +41,14 @@ def interpolation_weights(x: Tensor, z: Tensor, temperature: Tensor | None = Non
         tensor([[0.5000, 0.5000],
                 [0.1192, 0.8808]])
     """
+    for name, value in (("x", x), ("z", z)):
+        if not isinstance(value, Tensor):
+            raise InvalidTypeError(f"{name} must be a tensor, got {type(value).__name__}")
     check_columns(x, z)
+    if temperature is not None and temperature.shape not in ((), z.shape[1:]):
+        raise InvalidInputError(
+            f"temperature must have the shape () or ({z.shape[1]},), got {tuple(temperature.shape)}"
+        )
     scaled = x if temperature is None else x / temperature
     for name, values in (("x", scaled), ("z", z)):
         if not values.is_floating_point():

@@ -85,7 +85,7 @@ class Processes:
 
     @property
     def is_rank_zero(self) -> bool:
-        """Whether this is process 0, which decides and writes."""
+        """True for process 0, which decides and writes."""
         return self.rank == 0
 
     def share_of(self, count: int) -> slice:

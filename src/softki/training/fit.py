@@ -144,17 +144,19 @@ def fit_rows(
     first = candidates[0]
     _check_rows(data, first)
     generator = torch.Generator("cpu").manual_seed(first.seed)
+    checkpoints = None
+    if checkpoint is not None:
+        from softki.training.checkpoints import checkpoints_of
+
+        checkpoints = checkpoints_of(checkpoint, candidates, data, model)
     with _fitting():
         if _is_cross_validated(data, first):
             from softki.training.cross_validation import cross_validated
 
             assert isinstance(data, InMemoryRows)
             return _conditioned(cross_validated(data.data, first, model, generator, callbacks))
-        if checkpoint is None:
+        if checkpoints is None:
             return _conditioned(best_of(candidates, data, model, generator, callbacks))
-        from softki.training.checkpoints import checkpoints_of
-
-        checkpoints = checkpoints_of(checkpoint, candidates, data, model)
         trained = best_of(
             candidates, data, model, generator, callbacks, checkpoints.save, checkpoints.found
         )
@@ -208,7 +210,8 @@ def _check_rows(data: Any, settings: FitSettings) -> None:
     if settings.folds:
         if not isinstance(data, InMemoryRows):
             raise InvalidInputError("folds are for rows in memory: give these to fit, or folds=0")
-        return
+        if _is_cross_validated(data, settings):
+            return
     expected, found = held_out_count(len(data), settings.held_out), len(data.held_out_index)
     if found != expected:
         raise InvalidInputError(

@@ -87,8 +87,10 @@ def checked_data(
     """The rows as tensors on the device, or an error that says what is wrong with them."""
     x, y = as_tensor(x, "x"), as_tensor(y, "y")
     device = checked_device(x.device if device is None else device)
-    noise = _checked_noise(noise_variance)
+    noise = _noise(noise_variance)
     check_shapes(x, y, noise, x_name="x")
+    if noise is not None:
+        check_noise(noise)
     x, y = _checked_scale("x", x, dtype), _checked_scale("y", y.reshape(len(x), -1), dtype)
     return Data(
         x.to(device), y.to(device), None if noise is None else noise.sqrt().to(device, dtype)
@@ -102,8 +104,10 @@ def checked_table(X: Any, y: Any, noise_variance: Any) -> tuple[Tensor, Tensor, 
         raise InvalidInputError(
             "This SoftKIRegressor estimator requires y to be passed, but the target y is None"
         )
-    targets, noise = as_tensor(y, "y"), _checked_noise(noise_variance)
+    targets, noise = as_tensor(y, "y"), _noise(noise_variance)
     check_shapes(matrix, targets, noise)
+    if noise is not None:
+        check_noise(noise)
     check_finite(targets, "y", column_names(y))
     return matrix, targets, noise
 
@@ -116,13 +120,9 @@ def checked_matrix(X: Any) -> Tensor:
     return matrix
 
 
-def _checked_noise(noise_variance: Any) -> Tensor | None:
-    """The known noise (n,) in float64, if there is one."""
-    if noise_variance is None:
-        return None
-    noise = as_tensor(noise_variance, "noise_variance").double()
-    check_noise(noise)
-    return noise
+def _noise(noise_variance: Any) -> Tensor | None:
+    """The known noise in float64, if there is one."""
+    return None if noise_variance is None else as_tensor(noise_variance, "noise_variance").double()
 
 
 def _checked_scale(name: str, values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -147,7 +147,7 @@ def _tensor(table: Tensor, name: str) -> Tensor:
         raise InvalidTypeError(
             f"{name} is a sparse tensor, and sparse data is not supported: pass {name}.to_dense()"
         )
-    table = table.detach()
+    table = table.detach().contiguous()  # sums over rows are rounded by their order in memory
     return table if table.dtype in (torch.float32, torch.float64) else table.double()
 
 
