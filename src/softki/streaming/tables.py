@@ -135,7 +135,7 @@ class TableColumns(NamedTuple):
 
 
 def matrix_of(batch: Any, names: Sequence[str]) -> np.ndarray:
-    """The columns side by side: in float32 if all are, else in float64."""
+    """The columns of a batch or table, side by side: in float32 if all are, else in float64."""
     columns = [batch.column(name) for name in names]
     if isinstance(batch, pa.Table):
         columns = [column.combine_chunks() for column in columns]
@@ -143,8 +143,10 @@ def matrix_of(batch: Any, names: Sequence[str]) -> np.ndarray:
     matrix = np.empty((len(batch), len(names)), np.float32 if single else np.float64)
     for j, column in enumerate(columns):
         is_float = column.type in (pa.float32(), pa.float64()) and not column.null_count
-        # `to_numpy` would import pandas.
-        matrix[:, j] = np.from_dlpack(column) if is_float else numbers_of(column, "number")
+        if is_float and isinstance(column, pa.Array):
+            matrix[:, j] = np.from_dlpack(column)  # `to_numpy` would import pandas
+        else:
+            matrix[:, j] = numbers_of(column, "number")
     return matrix
 
 
