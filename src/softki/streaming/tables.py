@@ -137,8 +137,6 @@ class TableColumns(NamedTuple):
 def matrix_of(batch: Any, names: Sequence[str]) -> np.ndarray:
     """The columns of a batch or table, side by side: in float32 if all are, else in float64."""
     columns = [batch.column(name) for name in names]
-    if isinstance(batch, pa.Table):
-        columns = [column.combine_chunks() for column in columns]
     single = all(column.type == pa.float32() for column in columns)
     matrix = np.empty((len(batch), len(names)), np.float32 if single else np.float64)
     for j, column in enumerate(columns):
