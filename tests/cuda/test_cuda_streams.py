@@ -16,6 +16,7 @@ from softki import FitSettings, SoftKIRegressor, fit, fit_rows
 from softki.data import robot_arm
 from softki.estimator import rows as user_rows
 from softki.streaming import StreamedRows, blocks, open_source
+from softki.streaming.streamed_rows import Chunks
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 
@@ -49,6 +50,24 @@ def test_the_same_rows_give_the_same_fit(solver: str, monkeypatch: pytest.Monkey
         streamed.posterior.predict(x[::7]), in_memory.posterior.predict(x[::7]), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_rows_on_a_device_are_those_here(dtype: torch.dtype) -> None:
+    """Chunks and minibatches, which a GPU standardises itself, but for rounding."""
+    here, there = (
+        StreamedRows.open(open_source(X, Y, np.abs(X[:, 0]) + 1), dtype=dtype, device=device)
+        for device in ("cpu", "cuda")
+    )
+    pairs = list(zip(Chunks(here, 700), Chunks(there, 700), strict=True))
+    ours, theirs = here.minibatches(500, seed=0), there.minibatches(500, seed=0)
+    pairs += [(ours.batch(step), theirs.batch(step)) for step in range(25)]
+    for expected, found in pairs:
+        for one, other in zip(expected, found, strict=True):
+            assert one is not None
+            assert other is not None
+            rounding = 2 * torch.finfo(dtype).eps
+            torch.testing.assert_close(other.cpu(), one, rtol=rounding, atol=0)
 
 
 def test_minibatches_of_a_stream_learn_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
