@@ -66,6 +66,8 @@ model = softki.SoftKIRegressor(**{settings!r}).fit(X, y)
 result = {{"steps": model.fit_report_.steps, "rmse": model.fit_report_.best.rmse}}
 """
 _STREAMED = """
+import softki.estimator.rows
+softki.estimator.rows.IN_MEMORY_BYTES = 0
 model = softki.SoftKIRegressor(**{settings!r}).fit({path!r}, "reach")
 result = {{"steps": model.fit_report_.steps, "rmse": model.fit_report_.best.rmse}}
 """

@@ -14,8 +14,9 @@ import torch.multiprocessing as mp
 
 from softki import FitSettings, SoftKIRegressor, fit, fit_rows
 from softki.data import robot_arm
-from softki.streaming import StreamedRows, open_source
-from softki.streaming import blocks as rows
+from softki.estimator import rows as user_rows
+from softki.streaming import StreamedRows, blocks, open_source
+from softki.streaming.streamed_rows import Chunks
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 
@@ -31,10 +32,10 @@ def batches() -> list[tuple[np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize("solver", ["qr", "whitened"])
 def test_the_same_rows_give_the_same_fit(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all rows in each step; what differs is the order of sums."""
-    monkeypatch.setattr(rows, "_BLOCK_ROWS", 700)
+    monkeypatch.setattr(blocks, "_BLOCK_ROWS", 700)
     data = StreamedRows.open(open_source(batches()), held_out_share=0.0, dtype=F64, device="cuda")
-    x = data.x_standardizer.transform(torch.from_numpy(X).cuda())
-    y = data.y_standardizer.transform(torch.from_numpy(Y)[:, None].cuda())
+    x = data.standardizer.x.transform(torch.from_numpy(X).cuda())
+    y = data.standardizer.y.transform(torch.from_numpy(Y)[:, None].cuda())
     settings = FitSettings(
         points=48, steps=12, dtype=F64, batch_size=None, held_out=0.0, solver=solver
     )
@@ -51,7 +52,26 @@ def test_the_same_rows_give_the_same_fit(solver: str, monkeypatch: pytest.Monkey
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-def test_minibatches_of_a_stream_learn_as_much() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_rows_on_a_device_are_those_here(dtype: torch.dtype) -> None:
+    """Chunks and minibatches, which a GPU standardises itself, but for rounding."""
+    here, there = (
+        StreamedRows.open(open_source(X, Y, np.abs(X[:, 0]) + 1), dtype=dtype, device=device)
+        for device in ("cpu", "cuda")
+    )
+    pairs = list(zip(Chunks(here, 700), Chunks(there, 700), strict=True))
+    ours, theirs = here.minibatches(500, seed=0), there.minibatches(500, seed=0)
+    pairs += [(ours.batch(step), theirs.batch(step)) for step in range(25)]
+    for expected, found in pairs:
+        for one, other in zip(expected, found, strict=True):
+            assert one is not None
+            assert other is not None
+            rounding = 2 * torch.finfo(dtype).eps
+            torch.testing.assert_close(other.cpu(), one, rtol=rounding, atol=0)
+
+
+def test_minibatches_of_a_stream_learn_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_rows, "IN_MEMORY_BYTES", 0)
     parameters = {"points": 64, "steps": 100, "batch_size": 512, "device": "cuda"}
     streamed = SoftKIRegressor(**parameters, random_state=0).fit(batches())
     in_memory = SoftKIRegressor(**parameters, random_state=0).fit(X, Y)

@@ -385,11 +385,13 @@ import sys
 import torch
 from pathlib import Path
 torch.set_num_threads(1)
+import softki.estimator.rows
 from softki import SoftKIRegressor
+softki.estimator.rows.IN_MEMORY_BYTES = 0
 def peak():
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
 model = SoftKIRegressor(points=16, steps=5, batch_size=256, random_state=0)
-model.fit(sys.argv[1], "reach")
+assert model.fit(sys.argv[1], "reach").fit_report_.is_streamed
 print(peak())
 """
 

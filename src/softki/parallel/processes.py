@@ -8,7 +8,7 @@ Statistics of rows add, so that little is sent; with m points, d columns and t t
     its gradients               md + d + 1 numbers, added (of points and temperature; those of
                                 kernel and noise follow from the statistics in every process)
     an evaluation               statistics, added; parameters and scores, from process 0
-    a posterior                 statistics, added, or a tree of QR factors, (m + t)² + 2 numbers
+    a posterior                 statistics, added, or a tree of QR factors, (m + t)² numbers
                                 in log₂ P rounds, whose root is sent from process 0
     before training             moments and the sample of rows, in such a tree; the parameters
 
