@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 import torch
@@ -39,3 +40,20 @@ def test_every_page_is_linked_from_the_readme() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_no_placeholder_is_left(page: Path) -> None:
     assert not re.search(r"^[A-Z0-9_]{5,}$", page.read_text(), re.MULTILINE)
+
+
+DOTTED = re.compile(r"`(softki(?:\.\w+)+)|(?:patch|setattr)\(\s*\"(softki(?:\.\w+)+)\"")
+NAMES = sorted(
+    {
+        (path.relative_to(ROOT).as_posix(), found[1] or found[2])
+        for path in [*PAGES, *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "src").rglob("*.py")]
+        for found in DOTTED.finditer(path.read_text())
+    }
+)
+
+
+@pytest.mark.parametrize(("where", "name"), NAMES, ids=lambda text: text)
+def test_dotted_names_exist(where: str, name: str) -> None:
+    """Names in docs and docstrings, and names that benchmarks replace."""
+    if "_triton" not in name:  # imported only where Triton is installed
+        resolve_name(name)
